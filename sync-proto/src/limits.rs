@@ -1,0 +1,29 @@
+//! Every bound of the wire, with its unit and its reason.
+
+/// Rows in one batch: beyond about 4,000 a larger batch compresses no better.
+pub const BATCH_ROWS_MAX: usize = 16_384;
+
+/// Cells (rows × columns) in one batch: bounds what a small hostile payload can unfold to.
+pub const BATCH_CELLS_MAX: usize = 1 << 20;
+
+/// Bytes of a batch's rows before compression, and so the largest row. The decoder allocates no
+/// more than this for a payload.
+pub const BATCH_RAW_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of one frame on any transport: the raw bound plus room for the envelope.
+pub const FRAME_BYTES_MAX: usize = BATCH_RAW_BYTES_MAX + (1 << 20);
+
+/// Raw bytes at which an agent closes a batch: window × this is the agent's batch memory.
+pub const BATCH_TARGET_BYTES: usize = 256 << 10;
+
+/// Rows at which an agent closes a batch.
+pub const BATCH_TARGET_ROWS: usize = 2_000;
+
+/// Batches of one lane on their way without a receipt.
+pub const WINDOW: usize = 4;
+
+/// Characters of a device's or database's name.
+pub const NAME_CHARS_MAX: usize = 64;
+
+/// Columns of one table: SQLite's own compile-time ceiling.
+pub const COLUMNS_MAX: usize = 2_000;
