@@ -27,3 +27,14 @@ pub const NAME_CHARS_MAX: usize = 64;
 
 /// Columns of one table: SQLite's own compile-time ceiling.
 pub const COLUMNS_MAX: usize = 2_000;
+
+/// Ranges of one lane kept above its watermark: more than any window, so that only a peer that
+/// ignores the window meets it. A store holds this many positions a lane at most.
+pub const PENDING_RANGES_MAX: usize = 64;
+
+/// Raw bytes below which a batch is not cut any further after a peer called it too large: a link
+/// that takes less than this does not carry the protocol.
+pub const BATCH_BYTES_MIN: usize = 4 << 10;
+
+/// Receipts in a row after which an agent tries batches of twice the size again.
+pub const GROW_AFTER_RECEIPTS: u32 = 64;

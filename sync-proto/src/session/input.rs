@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::effect::Step;
 use crate::continuity::KnownLane;
 use crate::id::{Cursor, Digest, Lane, Seq, Token};
 use crate::message::{DownReceipt, Hello, Report, ToDevice};
@@ -24,6 +25,8 @@ pub struct Facts {
 pub enum Input {
     /// Answers [`super::Effect::LoadFacts`]: what the file and the agent's state say now.
     Facts(Box<Facts>),
+    /// Answers [`super::Effect::StartEpoch`]: the file is in an epoch that the hub did not close.
+    EpochStarted,
     /// Answers [`super::Effect::AdoptWelcome`]: base, generation and statuses are stored.
     Welcomed,
     /// Capture has something to send, or a reason to look.
@@ -39,6 +42,17 @@ pub enum Input {
     /// Answers [`super::Effect::Apply`]: the batch does not start at the stored cursor; ask from
     /// there.
     Misplaced(Cursor),
+    /// Answers any step of the store that could not be done: nothing of it happened. The session
+    /// waits, then greets again.
+    Undone {
+        /// The step.
+        step: Step,
+        /// What happened, for status.
+        error: String,
+    },
+    /// The file changed under the session: tables were enrolled or changed, or an epoch started.
+    /// The session greets again.
+    Restart,
     /// The device's view of its tables changed enough to tell the hub.
     Changed(Report),
     /// A message came for one that was sent.
