@@ -1,0 +1,319 @@
+//! The two connections to the application's file, and the only ways to use them.
+//!
+//! A write is one IMMEDIATE transaction, retried outside the lock when the application holds it,
+//! at most [`LOCK_MAX`] long and followed by a pause of four times its length. A read is one
+//! transaction that ends before its result is looked at. The file is opened by SQLite alone: our
+//! own look at it is `stat`, because closing a plain descriptor would drop SQLite's locks.
+
+use std::ops::Deref;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::error::{CaptureError, Result};
+
+/// How long a write lock of ours lasts, and a read where the journal makes readers block writers.
+pub(crate) const LOCK_MAX: Duration = Duration::from_millis(20);
+
+/// Work inside a lock, at most: the rest of [`LOCK_MAX`] is for the commit.
+const WORK_MAX: Duration = Duration::from_millis(12);
+
+/// Work inside a lock, at least: less would make no progress on a slow disk.
+const WORK_MIN: Duration = Duration::from_millis(1);
+
+/// Work inside a read, where the journal lets writers go on beside readers.
+const WAL_READ_WORK: Duration = Duration::from_millis(80);
+
+/// Pauses are this many times as long as the lock before them.
+const PAUSE_FACTOR: u32 = 4;
+
+/// How long SQLite itself waits for a lock. Short, because it waits while holding others.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(15);
+
+/// Attempts at a transaction before [`CaptureError::Busy`]: about two seconds with the pauses.
+const ATTEMPTS_MAX: u32 = 40;
+
+/// Pause between attempts, outside every lock.
+const RETRY_PAUSE: Duration = Duration::from_millis(30);
+
+/// KiB of page cache per connection.
+const CACHE_KIB: i32 = 1024;
+
+/// Prepared statements kept per connection: a few for each of some tables.
+const STATEMENTS_MAX: usize = 48;
+
+/// Which file a path names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileId {
+    /// The device that holds the file.
+    pub(crate) dev: u64,
+    /// The file's inode there.
+    pub(crate) ino: u64,
+}
+
+impl FileId {
+    /// Looks at `path` without opening it.
+    ///
+    /// # Errors
+    /// Missing, a directory, or empty.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        let meta = std::fs::metadata(path).map_err(|error| CaptureError::io(path, &error))?;
+        if meta.is_dir() {
+            return Err(CaptureError::Directory { path: path.to_owned() });
+        }
+        if meta.len() == 0 {
+            return Err(CaptureError::Empty { path: path.to_owned() });
+        }
+        Ok(Self { dev: meta.dev(), ino: meta.ino() })
+    }
+}
+
+/// What a commit has to survive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Durability {
+    /// A power cut: it and every commit before it, whatever the application's settings are.
+    Full,
+    /// A crash of the process; a power cut may undo it, and then it is done again.
+    Relaxed,
+}
+
+/// The connections to one file.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    path: PathBuf,
+    identity: FileId,
+    writer: Connection,
+    reader: Connection,
+    quiet_until: Instant,
+    work: Duration,
+}
+
+impl Connections {
+    /// Opens an existing, writable SQLite file.
+    ///
+    /// # Errors
+    /// Everything that makes the file unusable. Nothing is created in any case.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let identity = FileId::of(path)?;
+        let writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        if writer.is_readonly("main")? {
+            return Err(CaptureError::ReadOnly { path: path.to_owned() });
+        }
+        let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        reader.pragma_update(None, "query_only", true)?;
+        // The path may have been given to another file while the two were opened.
+        if FileId::of(path)? != identity {
+            return Err(moved(path, "while it was opened"));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            identity,
+            writer,
+            reader,
+            quiet_until: Instant::now(),
+            work: WORK_MAX,
+        })
+    }
+
+    /// The application's file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which file is open.
+    pub(crate) const fn identity(&self) -> FileId {
+        self.identity
+    }
+
+    /// Checks that the path still names the open file.
+    ///
+    /// # Errors
+    /// [`CaptureError::Moved`] or what `stat` found.
+    pub(crate) fn check_identity(&self) -> Result<()> {
+        if FileId::of(&self.path)? == self.identity {
+            Ok(())
+        } else {
+            Err(moved(&self.path, "its path names another file"))
+        }
+    }
+
+    /// The writer outside a transaction, for PRAGMAs.
+    pub(crate) const fn writer(&self) -> &Connection {
+        &self.writer
+    }
+
+    /// What is left of the pause after the last lock.
+    pub(crate) fn pause(&self) -> Duration {
+        self.quiet_until.saturating_duration_since(Instant::now())
+    }
+
+    /// Runs `work` in one IMMEDIATE transaction, after the pause that the one before asked for.
+    /// `work` runs again when the lock was lost, so it must not keep results of its own.
+    ///
+    /// # Errors
+    /// [`CaptureError::Busy`] after bounded attempts, and whatever `work` returns.
+    pub(crate) fn write<T>(
+        &mut self,
+        durability: Durability,
+        mut work: impl FnMut(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let level = match durability {
+            Durability::Full => "FULL",
+            Durability::Relaxed if self.is_wal()? => "NORMAL",
+            // A rollback journal that is not synced can leave a broken file behind.
+            Durability::Relaxed => "FULL",
+        };
+        for attempt in 1.. {
+            std::thread::sleep(self.pause());
+            match self.write_once(level, &mut work) {
+                Err(CaptureError::Busy { .. }) if attempt < ATTEMPTS_MAX => {
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+                outcome => return outcome.map_err(|error| error.at(&self.path)),
+            }
+        }
+        Err(CaptureError::Busy { path: self.path.clone() })
+    }
+
+    /// Runs `work` in one read transaction, which is over when this returns. Like
+    /// [`Connections::write`], `work` may run again.
+    ///
+    /// # Errors
+    /// [`CaptureError::Busy`] after bounded attempts, and whatever `work` returns.
+    pub(crate) fn read<T>(&mut self, mut work: impl FnMut(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        for attempt in 1.. {
+            std::thread::sleep(self.pause());
+            match self.read_once(&mut work) {
+                Err(CaptureError::Busy { .. }) if attempt < ATTEMPTS_MAX => {
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+                outcome => return outcome.map_err(|error| error.at(&self.path)),
+            }
+        }
+        Err(CaptureError::Busy { path: self.path.clone() })
+    }
+
+    fn write_once<T>(
+        &mut self,
+        level: &str,
+        work: &mut impl FnMut(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.writer.pragma_update(None, "synchronous", level)?;
+        let tx = self.writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let started = Instant::now();
+        let tx = WriteTx { tx, started, work: self.work };
+        let outcome = work(&tx);
+        let outcome = match outcome {
+            Ok(value) => tx.tx.commit().map(|()| value).map_err(CaptureError::from),
+            Err(error) => {
+                drop(tx);
+                Err(error)
+            }
+        };
+        let held = started.elapsed();
+        self.quiet_until = Instant::now() + held * PAUSE_FACTOR;
+        self.work = next_work(self.work, held);
+        outcome
+    }
+
+    fn read_once<T>(&mut self, work: &mut impl FnMut(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        let tx = self.reader.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let started = Instant::now();
+        // The first read takes the snapshot; the journal's mode is known from then on.
+        tx.query_row("SELECT count(*) FROM sqlite_master WHERE 0", [], |_row| Ok(()))?;
+        let wal = is_wal(&tx)?;
+        let tx = ReadTx { tx, started, work: if wal { WAL_READ_WORK } else { self.work } };
+        let outcome = work(&tx);
+        drop(tx);
+        if !wal {
+            self.quiet_until = Instant::now() + started.elapsed() * PAUSE_FACTOR;
+        }
+        outcome
+    }
+
+    fn is_wal(&self) -> Result<bool> {
+        is_wal(&self.writer).map_err(|error| error.at(&self.path))
+    }
+}
+
+/// A write transaction: a connection with a clock.
+#[derive(Debug)]
+pub(crate) struct WriteTx<'conn> {
+    tx: Transaction<'conn>,
+    started: Instant,
+    work: Duration,
+}
+
+impl WriteTx<'_> {
+    /// Whether the lock was held long enough: stop here, commit, and go on in the next one.
+    pub(crate) fn spent(&self) -> bool {
+        self.started.elapsed() >= self.work
+    }
+}
+
+impl Deref for WriteTx<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.tx
+    }
+}
+
+/// A read transaction: one snapshot, with a clock.
+#[derive(Debug)]
+pub(crate) struct ReadTx<'conn> {
+    tx: Transaction<'conn>,
+    started: Instant,
+    work: Duration,
+}
+
+impl ReadTx<'_> {
+    /// Whether the snapshot was held long enough.
+    pub(crate) fn spent(&self) -> bool {
+        self.started.elapsed() >= self.work
+    }
+}
+
+impl Deref for ReadTx<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.tx
+    }
+}
+
+/// One connection under the rules of this file; proves that it is a database.
+pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
+    let at = |error: rusqlite::Error| CaptureError::from(error).at(path);
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(at)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(at)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    conn.pragma_update(None, "cache_size", -CACHE_KIB).map_err(at)?;
+    conn.pragma_update(None, "mmap_size", 0).map_err(at)?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(at)?;
+    Ok(conn)
+}
+
+/// The error for a file that is not the one that was opened.
+pub(crate) fn moved(path: &Path, reason: &str) -> CaptureError {
+    CaptureError::Moved { path: path.to_owned(), reason: reason.to_owned() }
+}
+
+fn is_wal(conn: &Connection) -> Result<bool> {
+    let mode: String = conn.query_row("PRAGMA main.journal_mode", [], |row| row.get(0))?;
+    Ok(mode.eq_ignore_ascii_case("wal"))
+}
+
+/// Shortens the work when a lock was too long, and lengthens it again slowly.
+fn next_work(work: Duration, held: Duration) -> Duration {
+    if held > LOCK_MAX {
+        (work / 2).max(WORK_MIN)
+    } else if held < LOCK_MAX * 3 / 4 {
+        (work * 5 / 4).min(WORK_MAX)
+    } else {
+        work
+    }
+}
