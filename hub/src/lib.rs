@@ -1,0 +1,20 @@
+//! The cloud end: stores rows of devices, gives receipts for them, and feeds rows back down.
+//!
+//! [`Hub`] is the whole: stores behind traits ([`catalog::Catalog`], [`lineage::Lineages`],
+//! [`plane::StatePlane`], [`plane::MutablePlane`], [`query::QueryEngine`]), the device protocol
+//! ([`ingest::Ingest`]) and the writes of the API. Nothing here knows HTTP; the edge that does
+//! sits on top. Which row is newer is decided by `sync_proto::decide`, nowhere else.
+#![forbid(unsafe_code)]
+
+pub mod catalog;
+pub mod clock;
+pub mod error;
+pub mod hub;
+pub mod ingest;
+pub mod lineage;
+pub mod plane;
+pub mod query;
+pub mod wake;
+
+pub use crate::error::StoreError;
+pub use crate::hub::{Hub, HubOptions};
