@@ -11,6 +11,7 @@
 pub mod config;
 mod connection;
 mod error;
+mod meta;
 mod registry;
 mod schema;
 
