@@ -11,8 +11,11 @@
 pub mod config;
 mod connection;
 mod error;
+mod log;
 mod meta;
+mod pending;
 mod registry;
 mod schema;
+mod value;
 
 pub use error::{CaptureError, ErrorClass, Result};

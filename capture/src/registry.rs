@@ -193,6 +193,11 @@ impl Registry {
         found.find(|table| table.phase != Phase::Gone).or(Some(first))
     }
 
+    /// Key columns that the log needs: the widest key of any table that ever was enrolled.
+    pub(crate) fn key_width(&self) -> usize {
+        self.tables.iter().map(|table| table.key_indexes().len()).max().unwrap_or(0).max(1)
+    }
+
     /// Takes over a table as it was saved.
     pub(crate) fn put(&mut self, table: Table) {
         match self.tables.binary_search_by_key(&table.id, |known| known.id) {
