@@ -15,7 +15,7 @@ mod log;
 mod meta;
 mod pending;
 mod registry;
+mod row;
 mod schema;
-mod value;
 
 pub use error::{CaptureError, ErrorClass, Result};

@@ -12,7 +12,7 @@ use sync_proto::{NaturalKey, Seq, Token, Value};
 use crate::error::Result;
 use crate::meta;
 use crate::registry::{Registry, Table, TableId};
-use crate::value::{self, Bound};
+use crate::row::{self, Bound};
 
 /// The table number of anchors.
 const ANCHOR: TableId = TableId(0);
@@ -231,7 +231,7 @@ fn read(row: &Row<'_>, registry: &Registry) -> Result<Entry> {
     // A number that the registry does not know is left to whoever reads the entry.
     let width = registry.get(table).map_or(0, |table| table.key_indexes().len());
     let key: rusqlite::Result<Vec<Value>> =
-        (0..width).map(|part| Ok(value::read(row.get_ref(KEY_AT + part)?))).collect();
+        (0..width).map(|part| Ok(row::owned(row.get_ref(KEY_AT + part)?))).collect();
     let token = row.get_ref(3)?.as_blob().ok().and_then(|bytes| bytes.try_into().ok());
     Ok(Entry {
         seq: Seq(row.get(0)?),
