@@ -1,9 +1,9 @@
 //! End to end, with the real binaries and real writers: one module per promise of the first loop.
 //!
 //! Every test has its own folder, hub and device, on loopback ports of its own.
+#![expect(clippy::print_stdout, reason = "measurements and seeds belong into a run's log")]
 
-mod backlog;#![expect(clippy::print_stdout, reason = "measurements and seeds belong into a run's log")]
-
+mod backlog;
 mod bad_input;
 mod downlink;
 mod neighbour;
