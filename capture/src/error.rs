@@ -71,6 +71,14 @@ pub enum CaptureError {
         /// What gave it away.
         reason: String,
     },
+    /// The agent's own state cannot be used.
+    #[error("{path}: the agent's state cannot be used ({message}); stop the agent and remove this file, every table is then sent again", path = path.display())]
+    State {
+        /// The state file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
     /// The configuration does not fit the file.
     #[error("database {database}{table}: {reason}", table = table_part(table.as_deref()))]
     Config {
@@ -135,6 +143,7 @@ impl CaptureError {
             | Self::NotADatabase { .. }
             | Self::ReadOnly { .. }
             | Self::Corrupt { .. }
+            | Self::State { .. }
             | Self::Config { .. } => ErrorClass::Stop,
         }
     }
@@ -178,6 +187,7 @@ impl CaptureError {
             | Self::Full { path }
             | Self::Corrupt { path, .. }
             | Self::Moved { path, .. }
+            | Self::State { path, .. }
             | Self::Io { path, .. }
             | Self::Sqlite { path, .. } => Some(path),
             Self::Config { .. } | Self::Message { .. } => None,

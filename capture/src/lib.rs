@@ -10,12 +10,15 @@
 
 pub mod config;
 mod connection;
+mod continuity;
 mod error;
 mod log;
 mod meta;
 mod pending;
+mod progress;
 mod registry;
 mod row;
 mod schema;
+mod state;
 
 pub use error::{CaptureError, ErrorClass, Result};

@@ -123,7 +123,7 @@ pub(crate) fn set_incarnation(conn: &Connection, incarnation: Incarnation) -> Re
 /// # Errors
 /// SQLite's.
 pub(crate) fn generation(conn: &Connection) -> Result<u64> {
-    Ok(unsigned(get(conn, "generation")?))
+    Ok(get(conn, "generation")?.map_or(0, unsigned))
 }
 
 /// Writes the authority generation.
@@ -140,9 +140,9 @@ pub(crate) fn set_generation(conn: &Connection, generation: u64) -> Result<()> {
 /// SQLite's.
 pub(crate) fn cursor(conn: &Connection) -> Result<Cursor> {
     Ok(Cursor {
-        term: unsigned(get(conn, "cursor_term")?),
-        hi: unsigned(get(conn, "cursor_hi")?),
-        lo: unsigned(get(conn, "cursor_lo")?),
+        term: get(conn, "cursor_term")?.map_or(0, unsigned),
+        hi: get(conn, "cursor_hi")?.map_or(0, unsigned),
+        lo: get(conn, "cursor_lo")?.map_or(0, unsigned),
     })
 }
 
@@ -248,13 +248,11 @@ fn bytes16(conn: &Connection, key: &str) -> Result<Option<[u8; 16]>> {
 }
 
 /// SQLite's integers are signed; the bits are kept.
-const fn signed(n: u64) -> i64 {
+pub(crate) const fn signed(n: u64) -> i64 {
     i64::from_ne_bytes(n.to_ne_bytes())
 }
 
-const fn unsigned(n: Option<i64>) -> u64 {
-    match n {
-        Some(n) => u64::from_ne_bytes(n.to_ne_bytes()),
-        None => 0,
-    }
+/// The number whose bits [`signed`] kept.
+pub(crate) const fn unsigned(n: i64) -> u64 {
+    u64::from_ne_bytes(n.to_ne_bytes())
 }
