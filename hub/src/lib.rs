@@ -11,6 +11,7 @@ pub mod clock;
 pub mod error;
 pub mod hub;
 pub mod ingest;
+pub mod json;
 pub mod lineage;
 pub mod plane;
 pub mod query;
