@@ -11,14 +11,20 @@
 pub mod config;
 mod connection;
 mod continuity;
+mod enrol;
 mod error;
+mod inspect;
 mod log;
 mod meta;
+mod parked;
+mod pattern;
 mod pending;
 mod progress;
 mod registry;
 mod row;
 mod schema;
+mod shadow;
 mod state;
+mod trigger;
 
 pub use error::{CaptureError, ErrorClass, Result};

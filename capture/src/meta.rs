@@ -43,12 +43,12 @@ pub(crate) fn format(conn: &Connection) -> Result<Option<i64>> {
     get(conn, "format")
 }
 
-/// Writes the layout's number.
+/// Writes the layout's number, unless it stands there already.
 ///
 /// # Errors
 /// SQLite's.
-pub(crate) fn set_format(conn: &Connection, format: i64) -> Result<()> {
-    set(conn, "format", &format)
+pub(crate) fn set_format_once(conn: &Connection, number: i64) -> Result<()> {
+    if format(conn)? == Some(number) { Ok(()) } else { set(conn, "format", &number) }
 }
 
 /// Who the file is, if it was ever told.

@@ -56,10 +56,15 @@ pub(crate) struct Table {
     pub(crate) hub: Option<HubTable>,
     /// Labels up to here belong to another shape of the table: never sent, logged anew.
     pub(crate) fence: Seq,
-    /// The table was built anew at the fence: an absent row below it is no delete.
-    pub(crate) rebuilt: bool,
+    /// The table was built anew here: a row that is absent under a label up to here is no delete.
+    pub(crate) rebuilt: Seq,
     /// Held keys go back into the log.
     pub(crate) releasing: bool,
+}
+
+/// What is counted of a table, beside its life: written where it happens, read for status.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counters {
     /// Local writes that were put back.
     pub(crate) reverted: u64,
     /// Local rows of a cloud-authoritative table that the hub does not have.
@@ -69,6 +74,20 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// A table that was never enrolled before.
+    pub(crate) fn new(id: TableId, spec: TableSpec) -> Self {
+        Self {
+            id,
+            phase: Phase::first(&spec),
+            spec,
+            seed_after: None,
+            hub: None,
+            fence: Seq::ZERO,
+            rebuilt: Seq::ZERO,
+            releasing: false,
+        }
+    }
+
     /// The table's name in the file.
     pub(crate) fn name(&self) -> &str {
         &self.spec.name
@@ -93,6 +112,11 @@ impl Table {
         key.into_iter().map(|(_, index)| index).collect()
     }
 
+    /// Names of the key columns, in key order.
+    pub(crate) fn key_names(&self) -> Vec<&str> {
+        self.spec.key()
+    }
+
     /// Whether at most one row is allowed, with no key columns.
     pub(crate) fn is_document(&self) -> bool {
         self.spec.columns.iter().all(|column| column.key_ordinal == 0)
@@ -114,7 +138,16 @@ impl Table {
 }
 
 impl Phase {
-    const fn name(self) -> &'static str {
+    /// Where a table's life begins.
+    pub(crate) const fn first(spec: &TableSpec) -> Self {
+        match spec.authority {
+            Authority::Device => Self::Seeding,
+            Authority::Cloud => Self::New,
+        }
+    }
+
+    /// The phase's name in the registry and in status.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Seeding => "seeding",
             Self::Live => "live",
@@ -145,8 +178,8 @@ impl Registry {
     /// SQLite's, and [`CaptureError::Corrupt`] for a row that cannot be read.
     pub(crate) fn load(conn: &Connection) -> Result<Self> {
         let mut statement = conn.prepare_cached(
-            "SELECT id, spec, state, seed_after, hub_state, fence, rebuilt, releasing, reverted, \
-             surplus, last_receipt FROM _rowtide_tables ORDER BY id",
+            "SELECT id, spec, state, seed_after, hub_state, fence, rebuilt, releasing \
+             FROM _rowtide_tables ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
         let mut tables = Vec::new();
@@ -162,11 +195,8 @@ impl Registry {
                 seed_after: seed_after.map(|bytes| decode(&bytes, "a seed cursor")).transpose()?,
                 hub: hub.map(|bytes| decode(&bytes, "a hub's table state")).transpose()?,
                 fence: Seq(row.get(5)?),
-                rebuilt: row.get(6)?,
+                rebuilt: Seq(row.get(6)?),
                 releasing: row.get(7)?,
-                reverted: row.get::<_, i64>(8)?.unsigned_abs(),
-                surplus: row.get::<_, i64>(9)?.unsigned_abs(),
-                last_receipt: row.get(10)?,
             });
         }
         Ok(Self { tables })
@@ -183,14 +213,13 @@ impl Registry {
         self.tables.binary_search_by_key(&id, |table| table.id).ok().map(|at| &self.tables[at])
     }
 
-    /// The table of that name, ASCII case ignored; a gone one only if there is no other.
+    /// The table of that name, ASCII case ignored; a gone one only if there is no other, and then
+    /// the last one.
     pub(crate) fn named(&self, name: &str) -> Option<&Table> {
-        let mut found = self.tables.iter().filter(|table| table.name().eq_ignore_ascii_case(name));
-        let first = found.next()?;
-        if first.phase != Phase::Gone {
-            return Some(first);
-        }
-        found.find(|table| table.phase != Phase::Gone).or(Some(first))
+        self.tables
+            .iter()
+            .filter(|table| table.name().eq_ignore_ascii_case(name))
+            .max_by_key(|table| (table.phase != Phase::Gone, table.id))
     }
 
     /// Key columns that the log needs: the widest key of any table that ever was enrolled.
@@ -207,15 +236,19 @@ impl Registry {
     }
 }
 
-/// Writes a table inside the caller's transaction.
+/// Writes a table inside the caller's transaction. What is counted of it stays as it is.
 ///
 /// # Errors
 /// SQLite's.
 pub(crate) fn save(conn: &Connection, table: &Table) -> Result<()> {
     conn.prepare_cached(
-        "INSERT OR REPLACE INTO _rowtide_tables(id, name, spec, key_width, state, seed_after, \
-         hub_state, fence, rebuilt, releasing, reverted, surplus, last_receipt) \
-         VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        "INSERT INTO _rowtide_tables(id, name, spec, key_width, state, seed_after, hub_state, \
+         fence, rebuilt, releasing, reverted, surplus) \
+         VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0, 0) ON CONFLICT(id) DO UPDATE SET \
+         name = excluded.name, spec = excluded.spec, key_width = excluded.key_width, \
+         state = excluded.state, seed_after = excluded.seed_after, \
+         hub_state = excluded.hub_state, fence = excluded.fence, rebuilt = excluded.rebuilt, \
+         releasing = excluded.releasing",
     )?
     .execute(params![
         table.id.0,
@@ -226,12 +259,62 @@ pub(crate) fn save(conn: &Connection, table: &Table) -> Result<()> {
         table.seed_after.as_ref().map(encode).transpose()?,
         table.hub.as_ref().map(encode).transpose()?,
         table.fence.0,
-        table.rebuilt,
+        table.rebuilt.0,
         table.releasing,
-        i64::try_from(table.reverted).unwrap_or(i64::MAX),
-        i64::try_from(table.surplus).unwrap_or(i64::MAX),
-        table.last_receipt,
     ])?;
+    Ok(())
+}
+
+/// What is counted of a table.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn counters(conn: &Connection, table: TableId) -> Result<Counters> {
+    let counters = conn
+        .prepare_cached(
+            "SELECT reverted, surplus, last_receipt FROM _rowtide_tables WHERE id = ?1",
+        )?
+        .query_row([table.0], |row| {
+            Ok(Counters {
+                reverted: row.get::<_, i64>(0)?.unsigned_abs(),
+                surplus: row.get::<_, i64>(1)?.unsigned_abs(),
+                last_receipt: row.get(2)?,
+            })
+        })
+        .optional()?;
+    Ok(counters.unwrap_or_default())
+}
+
+/// Counts local writes that were put back.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn add_reverted(conn: &Connection, table: TableId, count: u64) -> Result<()> {
+    conn.prepare_cached("UPDATE _rowtide_tables SET reverted = reverted + ?2 WHERE id = ?1")?
+        .execute([table.0, i64::try_from(count).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
+/// Writes how many local rows of a cloud-authoritative table the hub does not have.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn set_surplus(conn: &Connection, table: TableId, count: u64) -> Result<()> {
+    conn.prepare_cached("UPDATE _rowtide_tables SET surplus = ?2 WHERE id = ?1")?
+        .execute([table.0, i64::try_from(count).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
+/// Notes that a receipt for rows of a table came.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn note_receipt(conn: &Connection, table: TableId) -> Result<()> {
+    conn.prepare_cached(
+        "UPDATE _rowtide_tables SET last_receipt = strftime('%Y-%m-%dT%H:%M:%SZ', 'now') \
+         WHERE id = ?1",
+    )?
+    .execute([table.0])?;
     Ok(())
 }
 

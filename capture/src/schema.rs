@@ -42,6 +42,12 @@ pub(crate) const TABLES: [&str; 7] = [
     "_rowtide_meta",
 ];
 
+/// The name of the object that one of [`OBJECTS`] creates.
+pub(crate) fn object_name(sql: &str) -> &str {
+    let after_kind = sql.splitn(3, ' ').nth(2).unwrap_or(sql);
+    after_kind.split(['(', ' ']).next().unwrap_or(after_kind)
+}
+
 /// Adds the log's n-th key column.
 pub(crate) fn widen_log(ordinal: usize) -> String {
     format!("ALTER TABLE _rowtide_log ADD COLUMN k{ordinal}")
