@@ -16,7 +16,8 @@ pub enum Continuity {
         lost_receipts: Vec<(Lane, Seq)>,
     },
     /// The hub holds a range that this file never sent: the file is not the one that sent it
-    /// (restored, cloned, rolled back). New epoch, seed everything.
+    /// (restored, cloned, rolled back). New epoch, seed everything. This wins over
+    /// [`Continuity::HubLost`], which the greeting in the new epoch finds again.
     DeviceForked {
         /// The lane that gave it away.
         lane: Lane,
@@ -31,7 +32,8 @@ pub enum Continuity {
 /// What the device knows of one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownLane {
-    /// The last range end with a receipt.
+    /// The range end at the highest watermark that a receipt named: everything up to it is
+    /// received. A receipt that came before that of an earlier range does not move it.
     pub received: LanePosition,
     /// Range ends sent since, receipted or not, as this file recorded them.
     pub sent: Vec<LanePosition>,
@@ -45,23 +47,18 @@ pub fn compare(
     hub_incarnation: Incarnation,
     hub: &[LanePosition],
 ) -> Continuity {
-    if known_incarnation.is_some_and(|known| known != hub_incarnation) {
-        return Continuity::HubLost;
-    }
+    let mut hub_lost = known_incarnation.is_some_and(|known| known != hub_incarnation);
     let mut lost_receipts = Vec::new();
     for lane in Lane::ALL {
-        let hub_at = hub.iter().find(|position| position.lane == lane);
         let known = known.iter().find(|known| known.received.lane == lane);
         let received = known.map_or(Seq::ZERO, |known| known.received.seq);
-        let Some(hub_at) = hub_at.filter(|position| position.seq > Seq::ZERO) else {
-            if received > Seq::ZERO {
-                return Continuity::HubLost;
-            }
+        let hub_at = hub.iter().find(|position| position.lane == lane);
+        let hub_seq = hub_at.map_or(Seq::ZERO, |position| position.seq);
+        if hub_seq < received {
+            hub_lost = true;
             continue;
-        };
-        if hub_at.seq < received {
-            return Continuity::HubLost;
         }
+        let Some(hub_at) = hub_at.filter(|position| position.seq > Seq::ZERO) else { continue };
         let proven = known.is_some_and(|known| {
             known.received == *hub_at || known.sent.iter().any(|sent| sent == hub_at)
         });
@@ -72,5 +69,5 @@ pub fn compare(
             lost_receipts.push((lane, hub_at.seq));
         }
     }
-    Continuity::Same { lost_receipts }
+    if hub_lost { Continuity::HubLost } else { Continuity::Same { lost_receipts } }
 }

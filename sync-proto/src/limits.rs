@@ -1,5 +1,7 @@
 //! Every bound of the wire, with its unit and its reason.
 
+use std::time::Duration;
+
 /// Rows in one batch: beyond about 4,000 a larger batch compresses no better.
 pub const BATCH_ROWS_MAX: usize = 16_384;
 
@@ -38,3 +40,17 @@ pub const BATCH_BYTES_MIN: usize = 4 << 10;
 
 /// Receipts in a row after which an agent tries batches of twice the size again.
 pub const GROW_AFTER_RECEIPTS: u32 = 64;
+
+/// Time between two requests for rows when the first brought none: a hub that cannot hold an
+/// answer back is asked this often at most.
+pub const DOWN_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// How often that time doubles while answers come out of order: up to 64 seconds.
+pub const DOWN_PAUSE_DOUBLINGS: u32 = 6;
+
+/// Characters of another end's error message that are kept for status.
+pub const ERROR_CHARS_MAX: usize = 500;
+
+/// The shortest time that an answer is given, whatever is configured: with less, every message
+/// would count as lost before it could arrive.
+pub const ANSWER_WAIT_MIN: Duration = Duration::from_secs(1);

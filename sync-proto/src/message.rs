@@ -65,7 +65,7 @@ pub struct Hello {
     pub epoch: Epoch,
     /// Every enrolled table, also the empty ones.
     pub tables: Vec<TableSpec>,
-    /// Per lane: the last range end that the device has a receipt for.
+    /// Per lane: the range end at the highest watermark that a receipt named.
     pub lanes: Vec<LanePosition>,
     /// The highest version that the device knows of: a new base lies above it.
     pub floor: Version,
@@ -178,6 +178,16 @@ pub struct PackedRows {
     /// Zstandard frame of the columnar encoding.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
+}
+
+impl PackedRows {
+    /// Whether there is no table in it, by the length that the sender declared: for deciding what
+    /// to say, never for what to store.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        // The encoding of "no tables" is a count of zero in one byte.
+        self.raw_len <= 1
+    }
 }
 
 /// The hub's word that a range is durable.
