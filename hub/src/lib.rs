@@ -8,6 +8,7 @@
 
 pub mod catalog;
 pub mod clock;
+pub mod config;
 pub mod error;
 pub mod hub;
 pub mod ingest;

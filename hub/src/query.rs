@@ -1,8 +1,9 @@
 //! Read-only SQL over the read views of a project's dataspaces, each by its name.
 //!
-//! A view shows the live rows: meta columns as `_row_key`, `_source_id`, `_version`, `_event_ts`,
-//! `_updated_at` and `_overflow`, then every declared column under its own name. The engine itself
-//! refuses writes and everything that is not a view; time and rows are bounded.
+//! A view shows the live rows: every declared column under its own name, then the meta columns
+//! `_natural_key`, `_source_id`, `_version`, `_event_ts`, `_updated_at` (also without the `_`) and
+//! `_overflow`, each under those of its names that no declared column has. The engine itself
+//! refuses writes and everything that is not a view; time, rows and bytes are bounded.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub struct QueryLimits {
 impl Default for QueryLimits {
     /// What one caller may take from a hub that others use too.
     fn default() -> Self {
-        Self { rows_max: 10_000, bytes_max: 16 << 20, time_max: Duration::from_secs(10) }
+        Self { rows_max: 10_000, bytes_max: 16 << 20, time_max: Duration::from_secs(5) }
     }
 }
 
@@ -44,9 +45,18 @@ pub struct QueryRows {
 /// Why a query was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The SQL is wrong, or asks for what a query may not do; the message is for its author.
+    /// The SQL is wrong; the message is for its author.
     #[error("{0}")]
     Invalid(String),
+    /// The SQL asks for something that a query may not do.
+    #[error(
+        "a query may not use {what}: it is one SELECT over dataspaces, named by their names; \
+         rows are written through the rows of a dataspace"
+    )]
+    Forbidden {
+        /// What was asked for.
+        what: String,
+    },
     /// It ran longer than it may.
     #[error("the query ran longer than {0:?}: narrow it down")]
     TimedOut(Duration),
