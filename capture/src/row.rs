@@ -10,6 +10,8 @@ use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection};
 use sync_proto::{NaturalKey, RowHash, Value};
 
+use crate::schema::quote;
+
 /// A table as far as its rows' text needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
@@ -18,6 +20,8 @@ pub(crate) struct Shape {
     key: Vec<usize>,
     select: String,
     delete: String,
+    /// What a conflict does, as a clause of INSERT and UPDATE.
+    conflict: &'static str,
 }
 
 /// What a lookup by key met.
@@ -46,24 +50,38 @@ impl Shape {
     /// `key` are indexes into them in key order; empty for a document table.
     #[must_use]
     pub(crate) fn new(table: &str, columns: &[String], key: &[usize]) -> Self {
-        let list: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
+        let list: Vec<String> = columns.iter().map(|name| quote(name)).collect();
         let lookup: Vec<String> = key
             .iter()
             .enumerate()
             .map(|(at, column)| format!("{} = ?{}", list[*column], at + 1))
             .collect();
-        let wanted =
-            if lookup.is_empty() { String::new() } else { format!(" WHERE {}", lookup.join(" AND ")) };
-        let select = format!("SELECT {} FROM main.{}{wanted}", list.join(", "), quoted(table));
+        let wanted = if lookup.is_empty() {
+            String::new()
+        } else {
+            format!(" WHERE {}", lookup.join(" AND "))
+        };
+        let select = format!("SELECT {} FROM main.{}{wanted}", list.join(", "), quote(table));
         let exact = exact_key(&list, key, 1);
-        let delete = format!("DELETE FROM main.{}{exact}", quoted(table));
+        let delete = format!("DELETE FROM main.{}{exact}", quote(table));
         Self {
             table: table.to_owned(),
             columns: columns.to_vec(),
             key: key.to_vec(),
             select,
             delete,
+            conflict: "",
         }
+    }
+
+    /// The same shape, whose writes override conflict clauses of the table's own constraints: a
+    /// conflict fails the statement, and never replaces other rows or ends the transaction.
+    ///
+    /// For tables that have such clauses only, because SQLite passes the override on to the
+    /// statements of triggers, which may rely on theirs.
+    #[must_use]
+    pub(crate) fn refusing_conflicts(self) -> Self {
+        Self { conflict: " OR ABORT", ..self }
     }
 
     /// The table's name.
@@ -111,15 +129,16 @@ impl Shape {
     /// The text that writes these columns of a row; `columns` are indexes into the shape's.
     #[must_use]
     pub(crate) fn put_sql(&self, columns: &[usize]) -> PutSql {
-        let list: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
-        let table = quoted(&self.table);
+        let list: Vec<String> = self.columns.iter().map(|name| quote(name)).collect();
+        let table = quote(&self.table);
         let names: Vec<&str> = columns.iter().map(|column| list[*column].as_str()).collect();
         let places: Vec<String> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
+        let conflict = self.conflict;
         let insert = if columns.is_empty() {
-            format!("INSERT INTO main.{table} DEFAULT VALUES")
+            format!("INSERT{conflict} INTO main.{table} DEFAULT VALUES")
         } else {
             let (names, places) = (names.join(", "), places.join(", "));
-            format!("INSERT INTO main.{table}({names}) VALUES({places})")
+            format!("INSERT{conflict} INTO main.{table}({names}) VALUES({places})")
         };
         let sets: Vec<String> = columns
             .iter()
@@ -128,8 +147,8 @@ impl Shape {
             .map(|(column, place)| format!("{} = {place}", list[*column]))
             .collect();
         let exact = exact_key(&list, &self.key, columns.len() + 1);
-        let update =
-            (!sets.is_empty()).then(|| format!("UPDATE main.{table} SET {}{exact}", sets.join(", ")));
+        let update = (!sets.is_empty())
+            .then(|| format!("UPDATE{conflict} main.{table} SET {}{exact}", sets.join(", ")));
         PutSql { columns: columns.to_vec(), insert, update }
     }
 
@@ -199,17 +218,11 @@ impl PutSql {
     ) -> rusqlite::Result<Option<usize>> {
         let Some(update) = &self.update else { return Ok(None) };
         let mut statement = conn.prepare_cached(update)?;
-        // A place that the text does not use (a key column's) cannot be bound beyond the last one.
+        // Places of key columns are not in the text; binding them is harmless.
         bind(&mut statement, 1, values.iter().copied())?;
         bind(&mut statement, values.len() + 1, key)?;
         statement.raw_execute().map(Some)
     }
-}
-
-/// A name in SQL text: in double quotes, each inner one doubled.
-#[must_use]
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// An owned copy of a value as SQLite holds it.
