@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 pub mod backoff;
+mod bounded;
 pub mod continuity;
 pub mod id;
 pub mod key;

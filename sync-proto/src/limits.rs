@@ -27,6 +27,13 @@ pub const WINDOW: usize = 4;
 /// Characters of a device's or database's name.
 pub const NAME_CHARS_MAX: usize = 64;
 
+/// Tables of one database, and so of one message: far above what one file of an application has,
+/// low enough that a message of nothing but tables stays small.
+pub const TABLES_MAX: usize = 4_096;
+
+/// Lanes named in one message: those that there are, with room for a later format's.
+pub const LANES_MAX: usize = 8;
+
 /// Columns of one table: SQLite's own compile-time ceiling.
 pub const COLUMNS_MAX: usize = 2_000;
 

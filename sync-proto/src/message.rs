@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::at_most;
 use crate::id::{Cursor, Digest, Epoch, Incarnation, InstanceId, Lane, Seq, SourceId, Token};
+use crate::limits::{BATCH_ROWS_MAX, LANES_MAX, TABLES_MAX};
 use crate::schema::TableSpec;
 use crate::version::Version;
 
@@ -64,8 +66,10 @@ pub struct Hello {
     /// The life of the database.
     pub epoch: Epoch,
     /// Every enrolled table, also the empty ones.
+    #[serde(deserialize_with = "at_most::<{ TABLES_MAX }, _, _>")]
     pub tables: Vec<TableSpec>,
     /// Per lane: the range end at the highest watermark that a receipt named.
+    #[serde(deserialize_with = "at_most::<{ LANES_MAX }, _, _>")]
     pub lanes: Vec<LanePosition>,
     /// The highest version that the device knows of: a new base lies above it.
     pub floor: Version,
@@ -93,8 +97,10 @@ pub struct Welcome {
     /// The authority generation that UpBatch has to carry.
     pub generation: u64,
     /// Per lane: the hub's watermark and its token.
+    #[serde(deserialize_with = "at_most::<{ LANES_MAX }, _, _>")]
     pub lanes: Vec<LanePosition>,
     /// What holds for each announced table.
+    #[serde(deserialize_with = "at_most::<{ TABLES_MAX }, _, _>")]
     pub tables: Vec<TableStatus>,
     /// What the hub takes.
     pub limits: Limits,
@@ -210,6 +216,7 @@ pub struct Receipt {
     /// The hub's term that made it durable.
     pub term: u64,
     /// Every row of the batch that was not applied.
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     pub outcomes: Vec<RowOutcome>,
 }
 
@@ -303,6 +310,7 @@ pub struct DownReceipt {
     /// The cursor that the device holds now.
     pub cursor: Cursor,
     /// Every row that was not applied.
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     pub outcomes: Vec<DownOutcome>,
     /// The highest version that the device holds.
     pub highest: Version,
@@ -329,6 +337,7 @@ pub struct Report {
     /// The epoch.
     pub epoch: Epoch,
     /// One line a table.
+    #[serde(deserialize_with = "at_most::<{ TABLES_MAX }, _, _>")]
     pub tables: Vec<TableReport>,
 }
 

@@ -4,11 +4,16 @@
 //! blobs share one heap; so equal things stand side by side and compress. A tombstone carries its
 //! key columns only. Which rows go into a batch is decided elsewhere.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
+use crate::bounded::at_most;
 use crate::id::Digest;
 use crate::key::NaturalKey;
-use crate::limits::{BATCH_CELLS_MAX, BATCH_RAW_BYTES_MAX, BATCH_ROWS_MAX, COLUMNS_MAX};
+use crate::limits::{
+    BATCH_CELLS_MAX, BATCH_RAW_BYTES_MAX, BATCH_ROWS_MAX, COLUMNS_MAX, TABLES_MAX,
+};
 use crate::message::PackedRows;
 use crate::value::{RowHash, Value};
 use crate::version::Version;
@@ -44,6 +49,9 @@ pub struct Row {
 
 impl TableRows {
     /// The natural key of one of this table's rows.
+    ///
+    /// # Panics
+    /// When the row has no value for a column of the key; unpacked rows have one for each column.
     #[must_use]
     pub fn key_of(&self, row: &Row) -> NaturalKey {
         let parts: Vec<Value> =
@@ -82,18 +90,28 @@ pub enum RowsError {
     Malformed(String),
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct PackedTable {
+    head: PackedHead,
+    data: Vec<PackedColumn>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PackedHead {
     table: String,
+    #[serde(deserialize_with = "at_most::<{ COLUMNS_MAX }, _, _>")]
     columns: Vec<String>,
+    #[serde(deserialize_with = "at_most::<{ COLUMNS_MAX }, _, _>")]
     key: Vec<u16>,
     /// Deltas of the rows' numbers.
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     numbers: Vec<i64>,
     /// Row indexes of tombstones.
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     deleted: Vec<u32>,
     /// (row index, base) of rows that swap.
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     bases: Vec<(u32, i64)>,
-    data: Vec<PackedColumn>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -101,9 +119,12 @@ struct PackedColumn {
     /// One class tag a row, or a single one when all rows have the same.
     #[serde(with = "serde_bytes")]
     tags: Vec<u8>,
+    /// Deltas of the integers.
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     ints: Vec<i64>,
     #[serde(with = "serde_bytes")]
     reals: Vec<u8>,
+    #[serde(deserialize_with = "at_most::<{ BATCH_ROWS_MAX }, _, _>")]
     lens: Vec<u32>,
     #[serde(with = "serde_bytes")]
     heap: Vec<u8>,
@@ -115,28 +136,27 @@ const TAG_REAL: u8 = 2;
 const TAG_TEXT: u8 = 3;
 const TAG_BLOB: u8 = 4;
 
-/// Packs rows.
+/// Packs rows. Of a tombstone only the key travels: its other values come out as NULL.
 ///
 /// # Errors
 /// [`RowsError::TooLarge`] when the rows are more than one batch holds, and
-/// [`RowsError::Malformed`] when a row has another number of values than its table has columns.
+/// [`RowsError::Malformed`] when a row has another number of values than its table has columns,
+/// a real is NaN, or columns or key do not make a table.
 pub fn pack(tables: &[TableRows]) -> Result<PackedRows, RowsError> {
-    check_size(tables.iter().map(|table| (table.rows.len(), table.columns.len())))?;
+    let mut size = Size::default();
+    for table in tables {
+        size.add(table.rows.len(), table.columns.len())?;
+    }
     let packed: Result<Vec<PackedTable>, RowsError> = tables.iter().map(pack_table).collect();
     let raw = postcard::to_stdvec(&packed?).map_err(|error| malformed(&error))?;
-    if raw.len() > BATCH_RAW_BYTES_MAX {
-        return Err(RowsError::TooLarge {
-            unit: "bytes",
-            got: raw.len(),
-            max: BATCH_RAW_BYTES_MAX,
-        });
-    }
+    within("bytes", raw.len(), BATCH_RAW_BYTES_MAX)?;
     let bytes = zstd::bulk::compress(&raw, ZSTD_LEVEL).map_err(|error| malformed(&error))?;
     let raw_len = u32::try_from(raw.len()).map_err(|error| malformed(&error))?;
     Ok(PackedRows { digest: Digest::of(&bytes), raw_len, bytes })
 }
 
-/// Unpacks rows, allocating no more than the limits allow.
+/// Unpacks rows. Tables and columns are read one by one, each checked before the next, so that
+/// no bytes make this hold more than the limits allow.
 ///
 /// # Errors
 /// [`RowsError`] for any bytes that are not exactly one batch of rows.
@@ -145,79 +165,107 @@ pub fn unpack(packed: &PackedRows) -> Result<Vec<TableRows>, RowsError> {
         return Err(RowsError::Digest);
     }
     let raw_len = packed.raw_len as usize;
-    if raw_len > BATCH_RAW_BYTES_MAX {
-        return Err(RowsError::TooLarge { unit: "bytes", got: raw_len, max: BATCH_RAW_BYTES_MAX });
-    }
+    within("bytes", raw_len, BATCH_RAW_BYTES_MAX)?;
     let raw = zstd::bulk::decompress(&packed.bytes, raw_len).map_err(|error| malformed(&error))?;
-    let (tables, rest): (Vec<PackedTable>, _) =
-        postcard::take_from_bytes(&raw).map_err(|error| malformed(&error))?;
-    if !rest.is_empty() || raw.len() != raw_len {
+    if raw.len() != raw_len {
         return Err(RowsError::Malformed("its length is not the declared one".to_owned()));
     }
-    check_size(tables.iter().map(|table| (table.numbers.len(), table.columns.len())))?;
-    tables.into_iter().map(unpack_table).collect()
+    let mut rest = raw.as_slice();
+    let count: u32 = take(&mut rest)?;
+    let (mut tables, mut size) = (Vec::new(), Size::default());
+    for _ in 0..count {
+        let head: PackedHead = take(&mut rest)?;
+        size.add(head.numbers.len(), head.columns.len())?;
+        tables.push(unpack_table(head, &mut rest)?);
+    }
+    if !rest.is_empty() {
+        return Err(RowsError::Malformed("bytes follow the last table".to_owned()));
+    }
+    Ok(tables)
+}
+
+fn take<'a, T: Deserialize<'a>>(rest: &mut &'a [u8]) -> Result<T, RowsError> {
+    let (value, after) = postcard::take_from_bytes(rest).map_err(|error| malformed(&error))?;
+    *rest = after;
+    Ok(value)
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> RowsError {
     RowsError::Malformed(error.to_string())
 }
 
-fn check_size(tables: impl Iterator<Item = (usize, usize)>) -> Result<(), RowsError> {
-    let (mut rows, mut cells) = (0_usize, 0_usize);
-    for (table_rows, columns) in tables {
-        if columns > COLUMNS_MAX {
-            return Err(RowsError::TooLarge { unit: "columns", got: columns, max: COLUMNS_MAX });
-        }
-        rows = rows.saturating_add(table_rows);
-        cells = cells.saturating_add(table_rows.saturating_mul(columns));
+fn within(unit: &'static str, got: usize, max: usize) -> Result<(), RowsError> {
+    if got > max { Err(RowsError::TooLarge { unit, got, max }) } else { Ok(()) }
+}
+
+/// How much a batch holds so far.
+#[derive(Default)]
+struct Size {
+    tables: usize,
+    rows: usize,
+    cells: usize,
+}
+
+impl Size {
+    fn add(&mut self, rows: usize, columns: usize) -> Result<(), RowsError> {
+        self.tables += 1;
+        self.rows = self.rows.saturating_add(rows);
+        self.cells = self.cells.saturating_add(rows.saturating_mul(columns));
+        within("tables", self.tables, TABLES_MAX)?;
+        within("columns", columns, COLUMNS_MAX)?;
+        within("rows", self.rows, BATCH_ROWS_MAX)?;
+        within("cells", self.cells, BATCH_CELLS_MAX)
     }
-    if rows > BATCH_ROWS_MAX {
-        return Err(RowsError::TooLarge { unit: "rows", got: rows, max: BATCH_ROWS_MAX });
-    }
-    if cells > BATCH_CELLS_MAX {
-        return Err(RowsError::TooLarge { unit: "cells", got: cells, max: BATCH_CELLS_MAX });
-    }
-    Ok(())
+}
+
+/// Whether names and key make a table: no name twice, and each key part another column.
+fn is_table(columns: &[String], key: &[u16]) -> bool {
+    let names: BTreeSet<&str> = columns.iter().map(String::as_str).collect();
+    let parts: BTreeSet<u16> = key.iter().copied().collect();
+    names.len() == columns.len()
+        && parts.len() == key.len()
+        && parts.iter().all(|index| usize::from(*index) < columns.len())
 }
 
 fn pack_table(table: &TableRows) -> Result<PackedTable, RowsError> {
     let width = table.columns.len();
-    let mut packed = PackedTable {
+    let wrong = |what: String| RowsError::Malformed(format!("table {}: {what}", table.table));
+    if !is_table(&table.columns, &table.key) {
+        return Err(wrong("a column or a key part occurs twice, or a key part is none".to_owned()));
+    }
+    let mut head = PackedHead {
         table: table.table.clone(),
         columns: table.columns.clone(),
         key: table.key.clone(),
         numbers: Vec::with_capacity(table.rows.len()),
         deleted: Vec::new(),
         bases: Vec::new(),
-        data: Vec::with_capacity(width),
     };
     let mut before = 0_i64;
     for (index, row) in (0_u32..).zip(&table.rows) {
         if row.values.len() != width {
-            return Err(RowsError::Malformed(format!(
-                "row {index} of {} has {} values for {width} columns",
-                table.table,
-                row.values.len(),
-            )));
+            let got = row.values.len();
+            return Err(wrong(format!("row {index} has {got} values for {width} columns")));
         }
-        packed.numbers.push(row.number.wrapping_sub(before));
+        head.numbers.push(row.number.wrapping_sub(before));
         before = row.number;
         if row.deleted {
-            packed.deleted.push(index);
+            head.deleted.push(index);
         }
         if let Some(base) = row.base {
-            packed.bases.push((index, base.0));
+            head.bases.push((index, base.0));
         }
     }
+    let mut data = Vec::with_capacity(width);
     for column in 0..width {
         let is_key = table.key.iter().any(|key| usize::from(*key) == column);
         let values = table.rows.iter().map(|row| {
             // Only the key of a tombstone travels.
             if row.deleted && !is_key { &Value::Null } else { &row.values[column] }
         });
-        packed.data.push(pack_column(values)?);
+        data.push(pack_column(values)?);
     }
-    Ok(packed)
+    Ok(PackedTable { head, data })
 }
 
 fn pack_column<'a>(values: impl Iterator<Item = &'a Value>) -> Result<PackedColumn, RowsError> {
@@ -230,6 +278,9 @@ fn pack_column<'a>(values: impl Iterator<Item = &'a Value>) -> Result<PackedColu
                 column.ints.push(n.wrapping_sub(before));
                 before = *n;
                 TAG_INT
+            }
+            Value::Real(n) if n.is_nan() => {
+                return Err(RowsError::Malformed("a real is NaN".to_owned()));
             }
             Value::Real(n) => {
                 column.reals.extend_from_slice(&n.to_bits().to_le_bytes());
@@ -250,37 +301,39 @@ fn pack_column<'a>(values: impl Iterator<Item = &'a Value>) -> Result<PackedColu
     Ok(column)
 }
 
-fn unpack_table(packed: PackedTable) -> Result<TableRows, RowsError> {
-    let width = packed.columns.len();
-    let count = packed.numbers.len();
-    let wrong = |what: &str| {
-        RowsError::Malformed(format!("{what} of table {} does not fit its rows", packed.table))
-    };
-    if packed.data.len() != width {
+fn unpack_table(head: PackedHead, rest: &mut &[u8]) -> Result<TableRows, RowsError> {
+    let PackedHead { table, columns, key, numbers, deleted, bases } = head;
+    let wrong =
+        |what: &str| RowsError::Malformed(format!("{what} of table {table} does not fit its rows"));
+    if !is_table(&columns, &key) {
+        return Err(wrong("the key or a column"));
+    }
+    let mut rows: Vec<Row> = Vec::with_capacity(numbers.len());
+    let mut number = 0_i64;
+    for delta in numbers {
+        number = number.wrapping_add(delta);
+        let values = Vec::with_capacity(columns.len());
+        rows.push(Row { number, base: None, values, deleted: false });
+    }
+    for index in deleted {
+        rows.get_mut(index as usize).ok_or_else(|| wrong("a tombstone"))?.deleted = true;
+    }
+    for (index, base) in bases {
+        rows.get_mut(index as usize).ok_or_else(|| wrong("a base"))?.base = Some(Version(base));
+    }
+    let count: u32 = take(rest)?;
+    if count as usize != columns.len() {
         return Err(wrong("the number of columns"));
     }
-    if packed.key.iter().any(|index| usize::from(*index) >= width) {
-        return Err(wrong("the key"));
+    for index in 0..columns.len() {
+        let is_key = key.iter().any(|key| usize::from(*key) == index);
+        let column: PackedColumn = take(rest)?;
+        unpack_column(&column, is_key, &mut rows).ok_or_else(|| wrong("a column"))?;
     }
-    let mut rows: Vec<Row> = Vec::with_capacity(count);
-    let mut number = 0_i64;
-    for delta in &packed.numbers {
-        number = number.wrapping_add(*delta);
-        rows.push(Row { number, base: None, values: Vec::with_capacity(width), deleted: false });
-    }
-    for index in &packed.deleted {
-        rows.get_mut(*index as usize).ok_or_else(|| wrong("a tombstone"))?.deleted = true;
-    }
-    for (index, base) in &packed.bases {
-        rows.get_mut(*index as usize).ok_or_else(|| wrong("a base"))?.base = Some(Version(*base));
-    }
-    for column in &packed.data {
-        unpack_column(column, &mut rows).ok_or_else(|| wrong("a column"))?;
-    }
-    Ok(TableRows { table: packed.table, columns: packed.columns, key: packed.key, rows })
+    Ok(TableRows { table, columns, key, rows })
 }
 
-fn unpack_column(column: &PackedColumn, rows: &mut [Row]) -> Option<()> {
+fn unpack_column(column: &PackedColumn, is_key: bool, rows: &mut [Row]) -> Option<()> {
     let uniform = match column.tags.as_slice() {
         [tag] => Some(*tag),
         tags if tags.len() == rows.len() => None,
@@ -296,6 +349,9 @@ fn unpack_column(column: &PackedColumn, rows: &mut [Row]) -> Option<()> {
             Some(tag) => tag,
             None => *column.tags.get(index)?,
         };
+        if row.deleted && !is_key && tag != TAG_NULL {
+            return None;
+        }
         row.values.push(match tag {
             TAG_NULL => Value::Null,
             TAG_INT => {
@@ -303,12 +359,12 @@ fn unpack_column(column: &PackedColumn, rows: &mut [Row]) -> Option<()> {
                 Value::Int(before)
             }
             TAG_REAL => {
-                let bits = u64::from_le_bytes(reals.next()?.try_into().ok()?);
-                Value::Real(f64::from_bits(bits))
+                let real = f64::from_bits(u64::from_le_bytes(reals.next()?.try_into().ok()?));
+                Some(real).filter(|real| !real.is_nan()).map(Value::Real)?
             }
             TAG_TEXT | TAG_BLOB => {
-                let (bytes, rest) = heap.split_at_checked(*lens.next()? as usize)?;
-                heap = rest;
+                let (bytes, after) = heap.split_at_checked(*lens.next()? as usize)?;
+                heap = after;
                 if tag == TAG_TEXT {
                     Value::Text(bytes.to_vec())
                 } else {
@@ -318,7 +374,7 @@ fn unpack_column(column: &PackedColumn, rows: &mut [Row]) -> Option<()> {
             _ => return None,
         });
     }
-    // What is left over would let two byte strings mean the same rows.
+    // Values that no row takes are the mark of a broken encoder.
     let spent = ints.next().is_none()
         && reals.next().is_none()
         && reals.remainder().is_empty()

@@ -6,7 +6,9 @@
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
+use crate::bounded::at_most;
 use crate::key::KeyType;
+use crate::limits::COLUMNS_MAX;
 
 /// Kind of dataspace that a table maps to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -137,6 +139,7 @@ pub struct TableSpec {
     /// Source or all.
     pub scope: Scope,
     /// Every column that travels, in the table's order.
+    #[serde(deserialize_with = "at_most::<{ COLUMNS_MAX }, _, _>")]
     pub columns: Vec<ColumnSpec>,
 }
 
