@@ -162,6 +162,15 @@ pub(crate) fn clear(
     Ok(cleared > 0)
 }
 
+/// Removes every entry of a table.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn forget(conn: &Connection, table: TableId) -> Result<()> {
+    conn.prepare_cached("DELETE FROM _rowtide_parked WHERE t = ?1")?.execute([table.0])?;
+    Ok(())
+}
+
 /// Rows that came down and wait, at most `limit`, in the order of their entries after `after`.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sync_proto::{NaturalKey, RowHash, Value, Version};
 
 use crate::error::{CaptureError, Result};
-use crate::registry::{TableId, decode, encode};
+use crate::registry::{self, TableId, decode, encode};
 
 /// What is known of one row without looking at its copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +61,37 @@ pub(crate) fn copy(conn: &Connection, table: TableId, key: &NaturalKey) -> Resul
         .query_row(params![table.0, key.as_str()], |row| row.get(0))
         .optional()?;
     bytes.map(|bytes| decode(&bytes, "a row's shadow copy")).transpose()
+}
+
+/// Keys of a table's rows above `after` (`None`: from the first), in the order of their text, at
+/// most `limit`.
+///
+/// # Errors
+/// SQLite's, and [`CaptureError::Corrupt`] for a key that cannot be read.
+pub(crate) fn after(
+    conn: &Connection,
+    table: TableId,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<NaturalKey>> {
+    // A document table's key is the empty text, so "above nothing" is not "above the empty text".
+    let mut statement = conn.prepare_cached(match after {
+        Some(_) => {
+            "SELECT key FROM _rowtide_rows WHERE t = ?1 AND key > ?2 ORDER BY key LIMIT ?3"
+        }
+        None => {
+            "SELECT key FROM _rowtide_rows WHERE t = ?1 AND ?2 IS NULL ORDER BY key LIMIT ?3"
+        }
+    })?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![table.0, after, limit])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        let key = NaturalKey::from_canonical(&text);
+        keys.push(key.map_err(|error| CaptureError::corrupt(format!("a row's key: {error}")))?);
+    }
+    Ok(keys)
 }
 
 /// A row to record; the copy's parts are borrowed, because rows may be large.
@@ -137,4 +168,34 @@ pub(crate) fn forget(conn: &Connection, table: TableId, key: &NaturalKey) -> Res
     conn.prepare_cached("DELETE FROM _rowtide_rows WHERE t = ?1 AND key = ?2")?
         .execute(params![table.0, key.as_str()])?;
     Ok(())
+}
+
+/// Counts rows into, or out of, those that the hub does not have.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn add_surplus(conn: &Connection, table: TableId, change: i64) -> Result<()> {
+    if change == 0 {
+        return Ok(());
+    }
+    let counted = registry::counters(conn, table)?.surplus;
+    registry::set_surplus(conn, table, counted.saturating_add_signed(change))
+}
+
+/// Records that the hub took a row that was offered to it, under this version.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn confirm(
+    conn: &Connection,
+    table: TableId,
+    key: &NaturalKey,
+    version: Version,
+) -> Result<()> {
+    let confirmed = conn
+        .prepare_cached(
+            "UPDATE _rowtide_rows SET version = ?3 WHERE t = ?1 AND key = ?2 AND version = 0",
+        )?
+        .execute(params![table.0, key.as_str(), version.0])?;
+    if confirmed > 0 { add_surplus(conn, table, -1) } else { Ok(()) }
 }
