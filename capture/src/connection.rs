@@ -10,7 +10,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use sync_proto::limits::BATCH_RAW_BYTES_MAX;
 
 use crate::error::{CaptureError, Result};
 
@@ -38,11 +41,20 @@ const ATTEMPTS_MAX: u32 = 40;
 /// Pause between attempts, outside every lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(30);
 
+/// Frames of the WAL at which it is checkpointed: SQLite's own default.
+const WAL_FRAMES_MAX: i64 = 1000;
+
 /// KiB of page cache per connection.
 const CACHE_KIB: i32 = 1024;
 
 /// Prepared statements kept per connection: a few for each of some tables.
 const STATEMENTS_MAX: usize = 48;
+
+/// Bytes of one value that the reader loads.
+const VALUE_BYTES_MAX: i32 = 16 << 20;
+
+// No larger value fits a batch, and every smaller one can be weighed.
+const _: () = assert!(VALUE_BYTES_MAX as usize == BATCH_RAW_BYTES_MAX);
 
 /// Which file a path names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +100,8 @@ pub(crate) struct Connections {
     reader: Connection,
     quiet_until: Instant,
     work: Duration,
+    /// Something was committed since the last look at the WAL's length.
+    wrote: bool,
 }
 
 impl Connections {
@@ -103,6 +117,8 @@ impl Connections {
         }
         let reader = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         reader.pragma_update(None, "query_only", true)?;
+        // What no batch can carry is not even read.
+        reader.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
         // The path may have been given to another file while the two were opened.
         if FileId::of(path)? != identity {
             return Err(moved(path, "while it was opened"));
@@ -114,6 +130,7 @@ impl Connections {
             reader,
             quiet_until: Instant::now(),
             work: WORK_MAX,
+            wrote: false,
         })
     }
 
@@ -195,6 +212,37 @@ impl Connections {
         Err(CaptureError::Busy { path: self.path.clone() })
     }
 
+    /// Moves what we wrote from the WAL into the file once the WAL is as long as SQLite lets it get
+    /// by default. Nobody else would, when only we write. It takes no lock that a writer or a
+    /// reader waits for, and leaves a checkpoint that is running to the one who runs it.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub(crate) fn checkpoint(&mut self) -> Result<()> {
+        if !self.wrote || !self.is_wal()? {
+            return Ok(());
+        }
+        self.wrote = false;
+        let frames = |mode: &str| {
+            let sql = format!("PRAGMA main.wal_checkpoint({mode})");
+            self.writer
+                .query_row(&sql, [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
+        };
+        let checkpoint = || {
+            let (length, done) = frames("NOOP")?;
+            if length >= WAL_FRAMES_MAX && done < length {
+                frames("PASSIVE").map(|_| ())
+            } else {
+                Ok(())
+            }
+        };
+        match checkpoint().map_err(|error| CaptureError::from(error).at(&self.path)) {
+            // Somebody else's checkpoint serves as well.
+            Ok(()) | Err(CaptureError::Busy { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn write_once<T>(
         &mut self,
         level: &str,
@@ -213,6 +261,7 @@ impl Connections {
             }
         };
         let held = started.elapsed();
+        self.wrote |= outcome.is_ok();
         self.quiet_until = Instant::now() + held * PAUSE_FACTOR;
         self.work = next_work(self.work, held);
         outcome

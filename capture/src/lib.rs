@@ -8,23 +8,47 @@
 //! receipt removes a key from the log.
 #![warn(missing_docs)]
 
+mod ages;
+mod apply;
+mod attach;
+mod batch;
 pub mod config;
 mod connection;
 mod continuity;
 mod enrol;
+mod epoch;
 mod error;
+mod fill;
+mod fold;
+mod handle;
+mod housekeep;
+mod in_flight;
 mod inspect;
+mod keys;
+mod local;
 mod log;
 mod meta;
+mod outcomes;
 mod parked;
 mod pattern;
 mod pending;
 mod progress;
+mod quarantine;
 mod registry;
 mod row;
 mod schema;
+mod seed;
+mod settle;
 mod shadow;
+mod snapshot;
 mod state;
 mod trigger;
+mod welcome;
 
+pub use apply::ApplyOutcome;
 pub use error::{CaptureError, ErrorClass, Result};
+pub use handle::Capture;
+pub use housekeep::Housekeeping;
+pub use parked::QuarantinedRow;
+#[doc(hidden)]
+pub use snapshot::TailBounds;

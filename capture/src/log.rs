@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::{Connection, ErrorCode, Row, params_from_iter};
 use sync_proto::{NaturalKey, Seq, Token, Value};
 
 use crate::error::Result;
@@ -107,7 +107,16 @@ impl Tail {
         let mut anchors = Vec::new();
         let mut statement = conn.prepare_cached(&select(registry, "ORDER BY seq"))?;
         let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
+        loop {
+            let row = match rows.next() {
+                Ok(Some(row)) => row,
+                Ok(None) => break,
+                // A key above the connection's limit: folding sets it aside.
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::TooBig) => {
+                    return Ok(LoadedTail::TooLong { entries: 0 });
+                }
+                Err(error) => return Err(error.into()),
+            };
             let entry = read(row, registry)?;
             if entries == entries_max || bytes > bytes_max {
                 return Ok(LoadedTail::TooLong { entries });
@@ -175,6 +184,18 @@ pub(crate) fn count_up_to(conn: &Connection, max: usize) -> Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
+/// Counts entries that are not anchors, but no further than `max`.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn count_changes_up_to(conn: &Connection, max: usize) -> Result<usize> {
+    let limit = i64::try_from(max).unwrap_or(i64::MAX);
+    let count: i64 = conn
+        .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM _rowtide_log WHERE t <> 0 LIMIT ?1)")?
+        .query_row([limit], |row| row.get(0))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 /// Logs a key: it is looked at again, under a new number.
 ///
 /// # Errors
@@ -217,6 +238,18 @@ impl Remover {
         };
         conn.prepare_cached(sql)?.execute([seq.0])?;
         Ok(())
+    }
+}
+
+impl Remover {
+    /// Removes every entry above `after` up to `last`.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub(crate) fn remove_between(&self, conn: &Connection, after: Seq, last: Seq) -> Result<()> {
+        conn.prepare_cached("DELETE FROM _rowtide_log WHERE seq > ?1 AND seq <= ?2 AND seq < ?3")?
+            .execute([after.0, last.0, self.newest.0])?;
+        if last >= self.newest { self.remove(conn, self.newest) } else { Ok(()) }
     }
 }
 

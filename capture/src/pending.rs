@@ -124,6 +124,14 @@ pub(crate) fn place(conn: &Connection, table: TableId, key: &NaturalKey) -> Resu
     code.map(Place::from_code).transpose()
 }
 
+/// Whether any folded key is a change: one that waits in a live lane or for the local check.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn has_changes(conn: &Connection) -> Result<bool> {
+    Ok(conn.prepare_cached("SELECT 1 FROM _rowtide_pending WHERE lane < 2 LIMIT 1")?.exists([])?)
+}
+
 /// Calls `each` for the keys of a place above `after`, oldest first, until it returns false.
 ///
 /// # Errors

@@ -60,16 +60,8 @@ pub(crate) fn known(conn: &Connection) -> Result<Vec<KnownLane>> {
 }
 
 /// The last range end that is received, per lane; lanes without one are left out.
-///
-/// # Errors
-/// SQLite's.
-pub(crate) fn received(conn: &Connection) -> Result<Vec<LanePosition>> {
-    let known = known(conn)?;
-    Ok(known
-        .into_iter()
-        .map(|lane| lane.received)
-        .filter(|position| position.seq > Seq::ZERO)
-        .collect())
+pub(crate) fn received(known: &[KnownLane]) -> Vec<LanePosition> {
+    known.iter().map(|lane| lane.received).filter(|position| position.seq > Seq::ZERO).collect()
 }
 
 fn known_lane(conn: &Connection, lane: Lane) -> Result<KnownLane> {

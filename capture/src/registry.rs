@@ -10,6 +10,7 @@ use sync_proto::schema::{Authority, Modality, TableSpec};
 use sync_proto::{Lane, Seq, Value};
 
 use crate::error::{CaptureError, Result};
+use crate::row::Shape;
 
 /// The number that a table has in the log, for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -112,6 +113,16 @@ impl Table {
         key.into_iter().map(|(_, index)| index).collect()
     }
 
+    /// Names of the columns that travel.
+    pub(crate) fn column_names(&self) -> Vec<String> {
+        self.spec.columns.iter().map(|column| column.name.clone()).collect()
+    }
+
+    /// The text that reads and writes its rows.
+    pub(crate) fn shape(&self) -> Shape {
+        Shape::new(self.name(), &self.column_names(), &self.key_indexes())
+    }
+
     /// Names of the key columns, in key order.
     pub(crate) fn key_names(&self) -> Vec<&str> {
         self.spec.key()
@@ -205,6 +216,11 @@ impl Registry {
     /// The tables.
     pub(crate) fn tables(&self) -> &[Table] {
         &self.tables
+    }
+
+    /// The tables that are in the file and wanted.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().filter(|table| table.phase != Phase::Gone)
     }
 
     /// The table of that number.

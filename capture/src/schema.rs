@@ -4,6 +4,10 @@
 //! partial index, JSON or function of our own, because the application's library reads it on every
 //! open. Statements that only this crate runs are not bound by that.
 
+use rusqlite::Connection;
+
+use crate::error::Result;
+
 /// What every object's name starts with.
 pub(crate) const PREFIX: &str = "_rowtide_";
 
@@ -51,6 +55,16 @@ pub(crate) fn object_name(sql: &str) -> &str {
 /// Adds the log's n-th key column.
 pub(crate) fn widen_log(ordinal: usize) -> String {
     format!("ALTER TABLE _rowtide_log ADD COLUMN k{ordinal}")
+}
+
+/// Whether the file carries our facts.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn is_installed(conn: &Connection) -> Result<bool> {
+    let mut statement =
+        conn.prepare_cached("SELECT 1 FROM main.sqlite_master WHERE name = '_rowtide_meta'")?;
+    Ok(statement.exists([])?)
 }
 
 /// A name as an SQL identifier: whatever it holds, it stays a name.
