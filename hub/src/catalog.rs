@@ -4,14 +4,21 @@
 //! to the planes, devices and their progress to [`crate::lineage`]. A token's plain text exists
 //! only in the answer to its creation.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use sync_proto::SourceId;
 use sync_proto::key::KeyType;
+use sync_proto::limits::NAME_CHARS_MAX;
 use sync_proto::schema::{Affinity, Authority, Modality, Scope};
 use uuid::Uuid;
 
 use crate::clock::UnixMillis;
 use crate::error::StoreError;
+use crate::rules;
+
+/// Declared columns of one dataspace: half of what SQLite holds, so that its views fit too.
+pub const FIELDS_MAX: usize = 1_000;
 
 /// Names one project.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -82,6 +89,17 @@ pub struct NewToken {
     pub kind: CredentialKind,
     /// What it may do.
     pub roles: Vec<String>,
+}
+
+/// A token that was given out. Its plain text is kept nowhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenInfo {
+    /// Its number: names it for people, proves nothing.
+    pub id: i64,
+    /// Device or API.
+    pub kind: CredentialKind,
+    /// When it was given out.
+    pub created_at: UnixMillis,
 }
 
 /// Whether undeclared columns are kept.
@@ -276,6 +294,83 @@ pub struct NewDataspace {
     pub fields: Vec<Field>,
 }
 
+impl NewDataspace {
+    /// Checks the whole and adds key fields that are not declared.
+    ///
+    /// # Errors
+    /// [`CreateError::Invalid`], saying what to change.
+    pub fn checked(mut self) -> Result<Self, CreateError> {
+        check_dataspace_name(&self.name)?;
+        if self.modality == Modality::Mutable && self.natural_key.is_empty() {
+            return invalid(format!(
+                "dataspace {:?} is mutable and has no key: declare natural_key, or make it a \
+                 state dataspace",
+                self.name
+            ));
+        }
+        if self.authority == Authority::Device && self.scope == Scope::All {
+            return invalid(format!(
+                "dataspace {:?} is device-authoritative, so its rows belong to single devices: \
+                 use scope \"source\", or authority \"cloud\"",
+                self.name
+            ));
+        }
+        for (index, name) in self.natural_key.iter().enumerate() {
+            if self.natural_key[..index].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                return invalid(format!("key field {name:?} is named twice"));
+            }
+            if !self.fields.iter().any(|field| field.name.eq_ignore_ascii_case(name)) {
+                self.fields.push(Field { name: name.clone(), field_type: FieldType::Any });
+            }
+        }
+        check_fields(&self.fields)?;
+        Ok(self)
+    }
+}
+
+/// Whether fields can be declared together.
+///
+/// # Errors
+/// [`CreateError::Invalid`] for names that cannot be used or occur twice, and for too many.
+pub fn check_fields(fields: &[Field]) -> Result<(), CreateError> {
+    if fields.len() > FIELDS_MAX {
+        return invalid(format!("{} fields are more than {FIELDS_MAX}", fields.len()));
+    }
+    let mut names = BTreeSet::new();
+    for field in fields {
+        rules::check_column_name(&field.name).map_err(CreateError::Invalid)?;
+        if !names.insert(field.name.to_ascii_lowercase()) {
+            return invalid(format!("field {:?} is declared twice", field.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name can be a device's or a database's: `[A-Za-z0-9._-]{1,64}`.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    (1..=NAME_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+fn check_dataspace_name(name: &str) -> Result<(), CreateError> {
+    let reserved = name.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("sqlite_"));
+    if name.is_empty() || name.len() > 128 || name.chars().any(char::is_control) || reserved {
+        return invalid(format!(
+            "dataspace name {name:?} cannot be used: 1 to 128 bytes, no control characters, not \
+             starting with sqlite_"
+        ));
+    }
+    if Uuid::try_parse(name).is_ok() {
+        return invalid(format!("dataspace name {name:?} reads as an id: choose another"));
+    }
+    Ok(())
+}
+
+fn invalid<T>(message: String) -> Result<T, CreateError> {
+    Err(CreateError::Invalid(message))
+}
+
 /// Why a dataspace or a token was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
@@ -316,6 +411,18 @@ pub trait Catalog: Send + Sync {
     /// # Errors
     /// [`StoreError`] when the store cannot answer.
     async fn credential(&self, plain: &str) -> Result<Option<Credential>, StoreError>;
+
+    /// The tokens of a project, by number.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot answer.
+    async fn tokens(&self, project: &ProjectId) -> Result<Vec<TokenInfo>, StoreError>;
+
+    /// Makes a token worthless; false when the project has none of that number.
+    ///
+    /// # Errors
+    /// [`StoreError`] when nothing was written.
+    async fn revoke_token(&self, project: &ProjectId, id: i64) -> Result<bool, StoreError>;
 
     /// Creates a dataspace. Its rows can be written at once.
     ///

@@ -18,7 +18,10 @@ pub enum StoreError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The folder or file cannot be used at all.
-    #[error("the store {} cannot be opened: check that the path exists and may be written", path.display())]
+    #[error(
+        "the store {} cannot be opened: check that the path exists and may be written",
+        path.display()
+    )]
     Open {
         /// The folder or file.
         path: PathBuf,

@@ -6,6 +6,7 @@
 //! sits on top. Which row is newer is decided by `sync_proto::decide`, nowhere else.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod catalog;
 pub mod clock;
 pub mod config;
@@ -16,6 +17,10 @@ pub mod json;
 pub mod lineage;
 pub mod plane;
 pub mod query;
+pub mod rules;
+pub mod serve;
+mod store;
+pub mod tls;
 pub mod wake;
 
 pub use crate::error::StoreError;

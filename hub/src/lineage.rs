@@ -7,11 +7,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sync_proto::message::{DownReceipt, LanePosition, Report, TableState};
+use sync_proto::message::{DownReceipt, LanePosition, Report, TableState, UpBatch};
 use sync_proto::schema::{Authority, Modality, TableSpec};
-use sync_proto::{
-    Cursor, Digest, Epoch, Incarnation, InstanceId, Lane, NaturalKey, Seq, SourceId, Version,
-};
+use sync_proto::{Cursor, Epoch, Incarnation, InstanceId, Lane, Seq, SourceId, Version};
 
 use crate::catalog::{Dataspace, IdentityStrength, ProjectId};
 use crate::clock::UnixMillis;
@@ -191,8 +189,8 @@ pub struct LaneInfo {
 /// A row of the feed that a device did not apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DownOutcomeInfo {
-    /// The key.
-    pub key: NaturalKey,
+    /// The key, as the device wrote it.
+    pub key: String,
     /// The version that was sent.
     pub version: Version,
     /// The outcome's name.
@@ -271,9 +269,11 @@ pub trait Lineages: Send + Sync {
         version: Version,
     ) -> Result<EpochState, StoreError>;
 
-    /// Records what holds for each announced table; tables that are not named become detached. A
-    /// table whose rows start to flow down while the device's cursor is `cursor` gets a snapshot
-    /// (see [`Lineages::needs_snapshot`]) unless that is ZERO.
+    /// Records the announced tables and answers what holds for each; tables that are not named
+    /// become detached. A flowing table is refused here when another one of the device feeds the
+    /// same dataspace (their versions would not compare), and held while it is paused. A table
+    /// whose rows start to flow down while the device's cursor is beyond ZERO gets a snapshot
+    /// (see [`Lineages::needs_snapshot`]).
     ///
     /// # Errors
     /// [`StoreError`] when nothing was written.
@@ -283,7 +283,7 @@ pub trait Lineages: Send + Sync {
         database: &str,
         tables: Vec<Attachment>,
         cursor: Cursor,
-    ) -> Result<(), StoreError>;
+    ) -> Result<Vec<Attachment>, StoreError>;
 
     /// The tables of a database as attached, those that became detached left out.
     ///
@@ -294,19 +294,6 @@ pub trait Lineages: Send + Sync {
         device: SourceId,
         database: &str,
     ) -> Result<Vec<Attachment>, StoreError>;
-
-    /// Another (database, table) of the device that feeds the same dataspace: rows of both would
-    /// be one row here, with versions that do not compare.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot answer.
-    async fn rival(
-        &self,
-        device: SourceId,
-        database: &str,
-        table: &str,
-        dataspace: &Dataspace,
-    ) -> Result<Option<(String, String)>, StoreError>;
 
     /// Holds or releases a table.
     ///
@@ -338,10 +325,8 @@ pub trait Lineages: Send + Sync {
     /// [`StoreError`] when the store cannot answer.
     async fn receipt(
         &self,
-        epoch: Epoch,
-        lane: Lane,
-        range: (Seq, Seq),
-        digest: Digest,
+        device: SourceId,
+        batch: &UpBatch,
     ) -> Result<Option<UpReceipt>, StoreError>;
 
     /// Records what a device applied of the feed.

@@ -203,7 +203,10 @@ pub struct WriteOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The condition does not hold, or the version is not above the stored one.
-    #[error("the row has version {}; the write does not fit it", current_version(current))]
+    #[error(
+        "the row has version {}; the write does not fit it",
+        current_version(current.as_deref())
+    )]
     Conflict {
         /// The live row as stored; `None` when there is none.
         current: Option<Box<StoredRow>>,
@@ -249,8 +252,8 @@ pub enum WriteError {
     Store(#[from] StoreError),
 }
 
-fn current_version(current: &Option<Box<StoredRow>>) -> Version {
-    current.as_ref().map_or(Version::NONE, |row| row.version)
+fn current_version(current: Option<&StoredRow>) -> Version {
+    current.map_or(Version::NONE, |row| row.version)
 }
 
 /// What a read of one key finds.
@@ -289,12 +292,9 @@ pub struct Page {
 pub struct FeedRequest {
     /// Entries at or before it are not asked for.
     pub after: Cursor,
-    /// Numbers of the dataspaces whose every row is asked for (scope `all`).
-    pub all: BTreeSet<i64>,
-    /// Numbers of the dataspaces of which only `source`'s rows are asked for.
-    pub own: BTreeSet<i64>,
-    /// The device.
-    pub source: SourceId,
+    /// Numbers of the dataspaces that are asked for, each with the source whose rows are meant:
+    /// the dataspace's own for scope `all`, the device for scope `source`.
+    pub dataspaces: BTreeSet<(i64, SourceId)>,
     /// Entries to consider at most.
     pub entries_max: usize,
 }
@@ -319,9 +319,10 @@ pub struct FeedEntry {
 pub struct FeedPage {
     /// The entries.
     pub entries: Vec<FeedEntry>,
-    /// The last position that was considered, also of entries that were left out.
+    /// The last position that was considered, also of entries that were left out because a newer
+    /// one of the same row follows.
     pub scanned: Cursor,
-    /// Whether the feed may hold more after `scanned`.
+    /// Whether the feed holds more after `scanned`.
     pub more: bool,
 }
 
