@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
@@ -34,6 +35,9 @@ const PAUSE_FACTOR: u32 = 4;
 
 /// How long SQLite itself waits for a lock. Short, because it waits while holding others.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(15);
+
+/// How long a single look from the CLI waits for a lock; it holds none meanwhile.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Attempts at a transaction before [`CaptureError::Busy`]: about two seconds with the pauses.
 const ATTEMPTS_MAX: u32 = 40;
@@ -154,11 +158,6 @@ impl Connections {
         } else {
             Err(moved(&self.path, "its path names another file"))
         }
-    }
-
-    /// The writer outside a transaction, for PRAGMAs.
-    pub(crate) const fn writer(&self) -> &Connection {
-        &self.writer
     }
 
     /// What is left of the pause after the last lock.
@@ -343,6 +342,26 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     conn.pragma_update(None, "cache_size", -CACHE_KIB).map_err(at)?;
     conn.pragma_update(None, "mmap_size", 0).map_err(at)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(at)?;
+    Ok(conn)
+}
+
+/// Opens a file for one look, changing nothing: for the CLI, beside a running agent or without one.
+///
+/// # Errors
+/// Everything that makes the file unusable.
+pub(crate) fn look(path: &Path) -> Result<Connection> {
+    FileId::of(path)?;
+    // A read-only connection would leave an empty WAL behind where there was none.
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let at = |error: rusqlite::Error| CaptureError::from(error).at(path);
+    conn.busy_timeout(LOOK_TIMEOUT).map_err(at)?;
+    conn.pragma_update(None, "query_only", true).map_err(at)?;
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    if std::fs::metadata(wal).is_ok_and(|meta| meta.len() > 0) {
+        // What the application left in its WAL stays there.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(at)?;
+    }
     Ok(conn)
 }
 

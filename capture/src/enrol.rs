@@ -190,7 +190,8 @@ impl Work {
             self.authority_returned |= after.spec.authority == Authority::Device;
             after.hub = None;
         } else if after.is_cloud() {
-            if was_gone {
+            // What is there may not be what was applied: attaching verifies it.
+            if was_gone || arms != Arms::Complete {
                 after.phase = Phase::New;
                 after.seed_after = None;
             }

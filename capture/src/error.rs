@@ -4,6 +4,7 @@
 //! caller's choice. An error that comes from below has no path yet: [`CaptureError::at`] adds it
 //! at the handle.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
@@ -167,12 +168,13 @@ impl CaptureError {
     /// An operation on `path` that the operating system refused.
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
         let path = path.to_owned();
-        match error.kind() {
-            std::io::ErrorKind::NotFound => Self::Missing { path },
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Self::Full { path }
-            }
-            _ => Self::Io { path, message: error.to_string() },
+        let kind = error.kind();
+        if kind == ErrorKind::NotFound {
+            Self::Missing { path }
+        } else if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            Self::Full { path }
+        } else {
+            Self::Io { path, message: error.to_string() }
         }
     }
 
@@ -201,19 +203,32 @@ impl From<rusqlite::Error> for CaptureError {
         let Some(code) = source.sqlite_error_code() else {
             return Self::Sqlite { path, source };
         };
-        match code {
-            ErrorCode::NotADatabase => Self::NotADatabase { path },
-            ErrorCode::ReadOnly => Self::ReadOnly { path },
-            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Self::Busy { path },
-            ErrorCode::DiskFull => Self::Full { path },
-            ErrorCode::DatabaseCorrupt => Self::Corrupt { path, message: source.to_string() },
-            ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
-                Self::Io { path, message: source.to_string() }
-            }
-            _ => Self::Sqlite { path, source },
+        let is = |codes: &[ErrorCode]| codes.contains(&code);
+        if code == ErrorCode::NotADatabase {
+            Self::NotADatabase { path }
+        } else if code == ErrorCode::ReadOnly {
+            Self::ReadOnly { path }
+        } else if code == ErrorCode::DiskFull {
+            Self::Full { path }
+        } else if code == ErrorCode::DatabaseCorrupt {
+            Self::Corrupt { path, message: source.to_string() }
+        } else if is(&BUSY) {
+            Self::Busy { path }
+        } else if is(&IO) {
+            Self::Io { path, message: source.to_string() }
+        } else {
+            Self::Sqlite { path, source }
         }
     }
 }
+
+/// Codes that mean "another connection is in the way".
+const BUSY: [ErrorCode; 3] =
+    [ErrorCode::DatabaseBusy, ErrorCode::DatabaseLocked, ErrorCode::FileLockingProtocolFailed];
+
+/// Codes that mean "the operating system refused".
+const IO: [ErrorCode; 3] =
+    [ErrorCode::SystemIoFailure, ErrorCode::CannotOpen, ErrorCode::PermissionDenied];
 
 fn table_part(table: Option<&str>) -> String {
     table.map_or_else(String::new, |table| format!(", table {table}"))

@@ -58,6 +58,8 @@ pub struct Capture {
     /// Events that are not dealt with, as the state file has them.
     pub(crate) events: Vec<Event>,
     pub(crate) local: LocalCheck,
+    /// Parked rows of the hub are tried again, from the entry after this one on.
+    pub(crate) retry_from: Option<i64>,
     pub(crate) ages: Ages,
     pub(crate) outcomes: Outcomes,
     /// Something that alarms are made of changed since housekeeping last said so.
@@ -101,6 +103,7 @@ impl Capture {
             unseen: true,
             events: Vec::new(),
             local: LocalCheck::default(),
+            retry_from: Some(0),
             ages: Ages::default(),
             outcomes: Outcomes::default(),
             alarms_changed: true,
@@ -109,7 +112,7 @@ impl Capture {
         };
         capture.save_outside()?;
         if enrolment.authority_returned {
-            capture.new_epoch(epoch::authority_returned())?;
+            capture.new_epoch(&epoch::authority_returned())?;
         }
         capture.events = capture.state.events()?;
         tracing::info!(
@@ -197,14 +200,14 @@ impl Capture {
     }
 
     /// Starts an epoch: every table's rows are sent again, under numbers of a new base.
-    pub(crate) fn new_epoch(&mut self, event: Event) -> Result<()> {
+    pub(crate) fn new_epoch(&mut self, event: &Event) -> Result<()> {
         tracing::warn!(
             database = self.config.name,
             code = event.code,
             "a new epoch begins: {}",
             event.message
         );
-        self.state.record(&event)?;
+        self.state.record(event)?;
         let before = self.life;
         let path: PathBuf = self.path().to_owned();
         let after = Life {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use sync_proto::Lane;
 
+use crate::apply;
+use crate::attach::{self, Attach};
 use crate::connection::moved;
 use crate::enrol;
 use crate::epoch;
@@ -116,8 +118,12 @@ impl Capture {
         self.schema_version = enrolment.schema_version;
         self.unseen = true;
         self.alarms_changed = true;
+        // Rows that came down and did not fit may fit the tables as they are.
+        self.retry_from = Some(0);
+        // Attaching begins with a Welcome.
+        self.greet_again |= self.registry.live().any(|table| table.phase == Phase::New);
         if enrolment.authority_returned {
-            self.new_epoch(epoch::authority_returned())?;
+            self.new_epoch(&epoch::authority_returned())?;
             self.greet_again = true;
         }
         Ok(())
@@ -127,6 +133,23 @@ impl Capture {
     fn maintain(&mut self) -> Result<bool> {
         if self.is_fold_due()? {
             self.fold_below(self.tail.entries)?;
+            return Ok(true);
+        }
+        let attaching = self.registry.live().find(|table| table.phase == Phase::Attaching);
+        if let Some(id) = attaching.map(|table| table.id) {
+            match attach::step(&mut self.connections, &mut self.registry, id)? {
+                Attach::More => {
+                    self.unseen = true;
+                    return Ok(true);
+                }
+                Attach::Done => self.alarms_changed = true,
+                Attach::Waits => {}
+            }
+        }
+        if let Some(after) = self.retry_from {
+            let retried = apply::retry_down(&mut self.connections, &self.registry, after)?;
+            self.retry_from = retried.next;
+            self.alarms_changed |= retried.applied > 0;
             return Ok(true);
         }
         // Seeds that wait for others to be sent are looked at when those are.
@@ -140,7 +163,7 @@ impl Capture {
 
     /// Puts local writes to cloud-authoritative tables back, and drops echoes.
     fn check_local(&mut self) -> Result<Option<Duration>> {
-        let checked = self.local.step(&mut self.connections, &mut self.registry)?;
+        let checked = self.local.step(&mut self.connections, &self.registry)?;
         self.alarms_changed |= checked.reverted > 0;
         Ok(checked.again)
     }

@@ -292,7 +292,7 @@ fn specify(conn: &Connection, name: &str, table: &TableConfig) -> Result<Choice>
         dataspace: table.dataspace.clone().unwrap_or_else(|| name.to_owned()),
         modality: table.modality,
         authority: table.authority,
-        scope: table.scope.unwrap_or(Scope::default_for(table.authority)),
+        scope: table.scope.unwrap_or_else(|| Scope::default_for(table.authority)),
         columns,
     }))
 }

@@ -12,6 +12,7 @@ mod ages;
 mod apply;
 mod attach;
 mod batch;
+mod check;
 pub mod config;
 mod connection;
 mod continuity;
@@ -42,13 +43,21 @@ mod settle;
 mod shadow;
 mod snapshot;
 mod state;
+mod status;
 mod trigger;
+mod uninstall;
 mod welcome;
 
 pub use apply::ApplyOutcome;
+pub use check::{CheckReport, CheckedTable, check};
 pub use error::{CaptureError, ErrorClass, Result};
 pub use handle::Capture;
 pub use housekeep::Housekeeping;
+pub use local::LastRevert;
 pub use parked::QuarantinedRow;
 #[doc(hidden)]
 pub use snapshot::TailBounds;
+pub use status::{
+    Alarm, DatabaseStatus, SkippedTable, TableStatus, offline_quarantine, offline_status,
+};
+pub use uninstall::{reseed, uninstall};

@@ -227,6 +227,20 @@ pub(crate) fn count(conn: &Connection, table: TableId) -> Result<u64> {
     Ok(count.unsigned_abs())
 }
 
+/// Why a table's last row was set aside.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn last_reason(conn: &Connection, table: TableId) -> Result<Option<String>> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT code || ': ' || message FROM _rowtide_parked WHERE +t = ?1 \
+             ORDER BY id DESC LIMIT 1",
+        )?
+        .query_row([table.0], |row| row.get(0))
+        .optional()?)
+}
+
 /// Every row that is set aside, in the order in which they came.
 ///
 /// # Errors

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use sync_proto::message::{Outcome, Receipt};
-use sync_proto::{Lane, Seq};
+use sync_proto::{Lane, Seq, Version};
 
 use crate::batch;
 use crate::connection::{Durability, WriteTx};
@@ -18,10 +18,12 @@ use crate::handle::Capture;
 use crate::in_flight::Flight;
 use crate::inspect;
 use crate::log::{self, LoggedKey};
+use crate::meta;
 use crate::parked::{self, Direction, Parking};
 use crate::pending::{self, Place};
 use crate::progress;
-use crate::registry::{self, Registry, TableId};
+use crate::registry::{self, Registry, Table, TableId};
+use crate::shadow;
 use crate::snapshot::{self, Look};
 
 /// Folded keys that one transaction clears after a lost receipt, at most.
@@ -49,7 +51,7 @@ impl Capture {
         while done < flight.keys.len() {
             let registry = &self.registry;
             done += self.connections.write(Durability::Relaxed, |tx| {
-                clear_some(tx, registry, &flight.keys[done..], &outcomes)
+                Clearing::new(tx, registry, &outcomes)?.run(&flight.keys[done..])
             })?;
         }
         self.close(&flight, receipt.watermark)?;
@@ -123,23 +125,43 @@ impl Capture {
     }
 }
 
-/// Clears sent keys until the lock was held long enough; answers how many.
-fn clear_some(
-    tx: &WriteTx<'_>,
-    registry: &Registry,
-    keys: &[LoggedKey],
-    outcomes: &HashMap<Seq, &Outcome>,
-) -> Result<usize> {
-    let mut parked_in: HashMap<TableId, bool> = HashMap::new();
-    let mut cleared = 0;
-    for key in keys {
-        if cleared > 0 && tx.spent() {
-            break;
+/// One transaction that clears sent keys.
+struct Clearing<'a> {
+    tx: &'a WriteTx<'a>,
+    registry: &'a Registry,
+    outcomes: &'a HashMap<Seq, &'a Outcome>,
+    /// Whether anything of a table is set aside, as far as that was asked for.
+    parked: HashMap<TableId, bool>,
+    base: Option<Version>,
+}
+
+impl<'a> Clearing<'a> {
+    fn new(
+        tx: &'a WriteTx<'a>,
+        registry: &'a Registry,
+        outcomes: &'a HashMap<Seq, &'a Outcome>,
+    ) -> Result<Self> {
+        Ok(Self { tx, registry, outcomes, parked: HashMap::new(), base: meta::base(tx)? })
+    }
+
+    /// Clears keys until the lock was held long enough; answers how many.
+    fn run(mut self, keys: &[LoggedKey]) -> Result<usize> {
+        let mut cleared = 0;
+        for key in keys {
+            if cleared > 0 && self.tx.spent() {
+                break;
+            }
+            forget(self.tx, key)?;
+            self.record(key)?;
+            cleared += 1;
         }
-        forget(tx, key)?;
-        match outcomes.get(&key.label) {
+        Ok(cleared)
+    }
+
+    fn record(&mut self, key: &LoggedKey) -> Result<()> {
+        match self.outcomes.get(&key.label) {
             Some(Outcome::Rejected(reason)) => parked::park(
-                tx,
+                self.tx,
                 &Parking {
                     table: key.table,
                     key: key.key.as_str(),
@@ -148,27 +170,43 @@ fn clear_some(
                     reason,
                     payload: None,
                 },
-            )?,
-            Some(Outcome::Diverged) => {
-                if let Some(table) = registry.get(key.table) {
-                    log::append(tx, table, &batch::parts(&key.key)?, true)?;
+            ),
+            Some(Outcome::Diverged) => match self.registry.get(key.table) {
+                Some(table) => {
+                    log::append(self.tx, table, &batch::parts(&key.key)?, true).map(|_seq| ())
                 }
-            }
-            Some(Outcome::Applied | Outcome::Duplicate | Outcome::Stale | Outcome::Conflict)
-            | None => {
-                let any = match parked_in.get(&key.table) {
-                    Some(any) => *any,
-                    None => parked::count(tx, key.table)? > 0,
-                };
-                parked_in.insert(key.table, any);
-                if any {
-                    parked::clear(tx, key.table, key.key.as_str(), Direction::Up, key.label.0)?;
-                }
+                None => Ok(()),
+            },
+            Some(Outcome::Conflict | Outcome::Stale) => self.unpark(key),
+            Some(Outcome::Applied | Outcome::Duplicate) | None => {
+                self.confirm(key)?;
+                self.unpark(key)
             }
         }
-        cleared += 1;
     }
-    Ok(cleared)
+
+    /// A row that was offered to the hub and taken has a version there.
+    fn confirm(&self, key: &LoggedKey) -> Result<()> {
+        let is_cloud = self.registry.get(key.table).is_some_and(Table::is_cloud);
+        match self.base.and_then(|base| Version::of(base, key.label)) {
+            Some(version) if is_cloud => shadow::confirm(self.tx, key.table, &key.key, version),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What was set aside of a key is over once the key was taken.
+    fn unpark(&mut self, key: &LoggedKey) -> Result<()> {
+        let any = match self.parked.get(&key.table) {
+            Some(any) => *any,
+            None => parked::count(self.tx, key.table)? > 0,
+        };
+        self.parked.insert(key.table, any);
+        if any {
+            let (table, text) = (key.table, key.key.as_str());
+            parked::clear(self.tx, table, text, Direction::Up, key.label.0)?;
+        }
+        Ok(())
+    }
 }
 
 fn clear_plain(tx: &WriteTx<'_>, keys: &[LoggedKey]) -> Result<usize> {

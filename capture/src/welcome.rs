@@ -5,8 +5,9 @@
 
 use sync_proto::continuity::Continuity;
 use sync_proto::message::{Control, LanePosition, TableState, TableStatus, Welcome};
-use sync_proto::{Cursor, Epoch, Lane, Seq};
+use sync_proto::{Cursor, Epoch, Seq};
 
+use crate::attach;
 use crate::connection::{Durability, WriteTx};
 use crate::epoch;
 use crate::error::{CaptureError, Result};
@@ -50,7 +51,7 @@ impl Capture {
                 Ok(())
             }
             Continuity::DeviceForked { lane, seq } => {
-                self.new_epoch(epoch::forked(lane.name(), *seq))
+                self.new_epoch(&epoch::forked(lane.name(), *seq))
             }
         }
     }
@@ -60,7 +61,7 @@ impl Capture {
     /// # Errors
     /// SQLite's; the file is then still in its old epoch.
     pub fn start_epoch(&mut self, closed: Epoch, reason: &str) -> Result<()> {
-        if self.life.epoch == closed { self.new_epoch(epoch::closed(reason)) } else { Ok(()) }
+        if self.life.epoch == closed { self.new_epoch(&epoch::closed(reason)) } else { Ok(()) }
     }
 
     /// Does what the hub ordered. Orders that concern the session alone need nothing here.
@@ -69,8 +70,8 @@ impl Capture {
     /// SQLite's.
     pub fn obey(&mut self, control: &Control) -> Result<()> {
         match control {
-            Control::Pause { table } => self.set_state(table, TableState::Paused),
-            Control::Resume { table } => self.set_state(table, TableState::Flowing),
+            Control::Pause { table } => self.set_state(table, &TableState::Paused),
+            Control::Resume { table } => self.set_state(table, &TableState::Flowing),
             Control::Resnapshot => {
                 self.connections.write(Durability::Full, |tx| meta::set_cursor(tx, Cursor::ZERO))
             }
@@ -88,8 +89,12 @@ impl Capture {
                 if hub_lost { start_over(tx, &welcome.lanes)? } else { Registry::load(tx)? };
             for status in &welcome.tables {
                 let Some(table) = registry.named(&status.table) else { continue };
-                let table = with_status(table, status);
-                registry::save(tx, &table)?;
+                let mut table = with_status(table, status);
+                if table.phase == Phase::New && table.flows() {
+                    table = attach::begin(tx, &registry, &table)?;
+                } else {
+                    registry::save(tx, &table)?;
+                }
                 registry.put(table);
             }
             Ok(registry)
@@ -100,7 +105,7 @@ impl Capture {
         Ok(())
     }
 
-    fn set_state(&mut self, name: &str, state: TableState) -> Result<()> {
+    fn set_state(&mut self, name: &str, state: &TableState) -> Result<()> {
         let registry = self.connections.write(Durability::Full, |tx| {
             let mut registry = Registry::load(tx)?;
             let Some(table) = registry.named(name) else { return Ok(registry) };
@@ -136,10 +141,6 @@ fn with_status(table: &Table, status: &TableStatus) -> Table {
     table.hub = Some(HubTable { state: status.state.clone(), adopt: status.adopt });
     if table.flows() && !flowed {
         table.releasing = true;
-    }
-    if table.phase == Phase::New && table.flows() {
-        table.phase = Phase::Attaching;
-        table.seed_after = None;
     }
     table
 }
