@@ -20,7 +20,11 @@ use crate::{daemon, logging};
 
 /// Keeps the tables of SQLite files in step with a hub, without a change to their application.
 #[derive(Parser, Debug)]
-#[command(name = "rowtide", version, after_help = "Examples:\n  rowtide check\n  rowtide run --config ./agent.toml\n  rowtide status --json\n  rowtide reseed work_orders")]
+#[command(
+    name = "rowtide",
+    version,
+    after_help = "Examples:\n  rowtide check\n  rowtide run --config ./agent.toml\n  rowtide status --json\n  rowtide reseed work_orders"
+)]
 struct Arguments {
     /// The configuration file.
     #[arg(long, global = true, value_name = "FILE", default_value = DEFAULT_PATH)]
@@ -32,13 +36,19 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run the agent until SIGTERM or SIGINT.
-    #[command(after_help = "Examples:\n  rowtide run\n  RUST_LOG=debug rowtide run --config ./agent.toml")]
+    #[command(
+        after_help = "Examples:\n  rowtide run\n  RUST_LOG=debug rowtide run --config ./agent.toml"
+    )]
     Run,
     /// Check configuration, files and tables; changes nothing.
-    #[command(after_help = "Exit code: 0 fine, 1 findings, 2 the configuration is wrong.\n\nExamples:\n  rowtide check\n  rowtide check --json | jq .findings")]
+    #[command(
+        after_help = "Exit code: 0 fine, 1 findings, 2 the configuration is wrong.\n\nExamples:\n  rowtide check\n  rowtide check --json | jq .findings"
+    )]
     Check(Output),
     /// How every database and table is.
-    #[command(after_help = "Exit code: 0 healthy, 1 degraded, 2 stalled.\n\nExamples:\n  rowtide status\n  rowtide status --json | jq .alarms")]
+    #[command(
+        after_help = "Exit code: 0 healthy, 1 degraded, 2 stalled.\n\nExamples:\n  rowtide status\n  rowtide status --json | jq .alarms"
+    )]
     Status(Output),
     /// Which tables are enrolled, how, and why others are not.
     #[command(after_help = "Examples:\n  rowtide tables\n  rowtide tables --json")]
@@ -47,7 +57,9 @@ enum Command {
     #[command(subcommand)]
     Quarantine(Quarantine),
     /// Send every row of a table again, under new versions.
-    #[command(after_help = "Examples:\n  rowtide reseed work_orders\n  rowtide reseed sensors --database app")]
+    #[command(
+        after_help = "Examples:\n  rowtide reseed work_orders\n  rowtide reseed sensors --database app"
+    )]
     Reseed {
         /// The table.
         table: String,
@@ -56,7 +68,9 @@ enum Command {
         database: Option<String>,
     },
     /// Take everything of ours out of the application's files.
-    #[command(after_help = "Stop the agent first. The schema is then byte for byte as before.\n\nExamples:\n  systemctl stop rowtide && rowtide uninstall\n  rowtide uninstall --database app")]
+    #[command(
+        after_help = "Stop the agent first. The schema is then byte for byte as before.\n\nExamples:\n  systemctl stop rowtide && rowtide uninstall\n  rowtide uninstall --database app"
+    )]
     Uninstall {
         /// Only this database.
         #[arg(long, value_name = "NAME")]
@@ -67,7 +81,9 @@ enum Command {
 #[derive(Subcommand, Debug)]
 enum Quarantine {
     /// List them with their reasons.
-    #[command(after_help = "Examples:\n  rowtide quarantine list\n  rowtide quarantine list --json")]
+    #[command(
+        after_help = "Examples:\n  rowtide quarantine list\n  rowtide quarantine list --json"
+    )]
     List(Output),
 }
 

@@ -142,7 +142,10 @@ impl Checker<'_> {
             Ok(_level) => Ok(log.get_ref().clone()),
             Err(_no_level) => Err(self.wrong(
                 log.span(),
-                format!("agent.log {:?} is no level: error, warn, info, debug, trace", log.get_ref()),
+                format!(
+                    "agent.log {:?} is no level: error, warn, info, debug, trace",
+                    log.get_ref()
+                ),
             )),
         }
     }
@@ -167,7 +170,9 @@ impl Checker<'_> {
                 ));
             }
             "mqtt" | "mqtts" => {
-                return wrong(format!("hub.url {url:?}: MQTT is not available in this version; write https://…"));
+                return wrong(format!(
+                    "hub.url {url:?}: MQTT is not available in this version; write https://…"
+                ));
             }
             other => return wrong(format!("hub.url has the scheme {other:?}; write https://…")),
         }
@@ -215,21 +220,25 @@ impl Checker<'_> {
     }
 
     fn table(&self, raw: &raw::Table) -> Checked<TableConfig> {
-        let modality = self.choice(raw.modality.as_ref(), "modality", &[
-            ("state", Modality::State),
-            ("mutable", Modality::Mutable),
-        ])?;
-        let authority = self.choice(raw.authority.as_ref(), "authority", &[
-            ("device", Authority::Device),
-            ("cloud", Authority::Cloud),
-        ])?;
-        let scope = self.choice(raw.scope.as_ref(), "scope", &[
-            ("source", Scope::Source),
-            ("all", Scope::All),
-        ])?;
+        let modality = self.choice(
+            raw.modality.as_ref(),
+            "modality",
+            &[("state", Modality::State), ("mutable", Modality::Mutable)],
+        )?;
+        let authority = self.choice(
+            raw.authority.as_ref(),
+            "authority",
+            &[("device", Authority::Device), ("cloud", Authority::Cloud)],
+        )?;
+        let scope = self.choice(
+            raw.scope.as_ref(),
+            "scope",
+            &[("source", Scope::Source), ("all", Scope::All)],
+        )?;
         let authority = authority.unwrap_or_default();
         if let (Some(Scope::All), Authority::Device, Some(at)) = (scope, authority, &raw.scope) {
-            let message = "scope = \"all\" is for authority = \"cloud\": rows of a device are its own";
+            let message =
+                "scope = \"all\" is for authority = \"cloud\": rows of a device are its own";
             return Err(self.wrong(at.span(), message));
         }
         if let Some(choice) = &raw.local_writes {
@@ -308,8 +317,7 @@ impl Checker<'_> {
 
 fn is_loopback(url: &reqwest::Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// The parser's own words, with the nearest key where a key is unknown.
@@ -319,11 +327,11 @@ fn with_hint(message: &str) -> String {
     let (key, expected) = rest.split_once('`').unwrap_or((rest, ""));
     let known = expected.split('`').skip(1).step_by(2);
     let near = known
-        .map(|name| (distance(key, name), name))
+        .map(|name| (distance(key, name), name.len().abs_diff(key.len()), name))
         .min()
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 3);
+        .filter(|(distance, _, name)| *distance <= 1 + name.len() / 3);
     match near {
-        Some((_, name)) => format!("unknown key `{key}`; did you mean `{name}`?"),
+        Some((_, _, name)) => format!("unknown key `{key}`; did you mean `{name}`?"),
         None => format!("unknown key `{key}`{}", expected.replace("one of", "write one of")),
     }
 }

@@ -30,7 +30,7 @@ const WATCH_RETRY: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When it cannot start: the lock is held, the state folder or the token cannot be used.
-pub fn run(config: &Config) -> Result<()> {
+pub(crate) fn run(config: &Config) -> Result<()> {
     let lock = Lock::take(&config.state_dir)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

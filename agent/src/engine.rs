@@ -42,8 +42,6 @@ pub(crate) struct Engine {
 pub(crate) struct LinkView {
     /// The session's own word.
     pub(crate) session: SessionStatus,
-    /// The session's clock when that was said.
-    pub(crate) at: Instant,
     /// When the engine started: the zero of the session's clock.
     pub(crate) started: Instant,
 }
@@ -58,7 +56,7 @@ impl Engine {
     ) -> (Self, watch::Receiver<LinkView>) {
         let session = Session::new(SessionConfig::new(database), seed);
         let started = Instant::now();
-        let view = LinkView { session: session.status(), at: started, started };
+        let view = LinkView { session: session.status(), started };
         let (status, viewer) = watch::channel(view);
         let engine = Self {
             database: database.to_owned(),
@@ -115,11 +113,7 @@ impl Engine {
                 inputs.extend(self.perform(effect));
             }
         }
-        let view = LinkView {
-            session: self.session.status(),
-            at: Instant::now(),
-            started: self.started,
-        };
+        let view = LinkView { session: self.session.status(), started: self.started };
         self.status.send_replace(view);
     }
 

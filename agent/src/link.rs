@@ -3,7 +3,7 @@
 //! Errors are classified here, once, into what the session does about them; whoever sends gives up
 //! nothing by itself.
 
-pub mod https;
+pub(crate) mod https;
 
 use std::time::Duration;
 

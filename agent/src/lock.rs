@@ -22,11 +22,9 @@ impl Lock {
     /// # Errors
     /// When the folder cannot be used, or another agent runs on it.
     pub(crate) fn take(state_dir: &Path) -> Result<Self> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(state_dir)
-            .with_context(|| format!("{}: the state folder cannot be created", state_dir.display()))?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir).with_context(
+            || format!("{}: the state folder cannot be created", state_dir.display()),
+        )?;
         let path = state_dir.join("lock");
         let mut file = File::options()
             .create(true)

@@ -3,7 +3,7 @@
 //! Without that socket nothing happens. A message that does not arrive is no reason to fail: the
 //! manager then acts on its own time-outs.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The service manager, if there is one.
@@ -15,7 +15,7 @@ pub(crate) struct Service {
 impl Service {
     /// Finds the manager by the environment.
     pub(crate) fn find() -> Self {
-        let socket = std::env::var_os("NOTIFY_SOCKET").and_then(connect);
+        let socket = std::env::var_os("NOTIFY_SOCKET").as_deref().and_then(connect);
         Self { socket }
     }
 
@@ -38,12 +38,12 @@ impl Service {
     }
 }
 
-fn connect(name: OsString) -> Option<(UnixDatagram, SocketAddr)> {
+fn connect(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::ffi::OsStrExt as _;
     let address = match name.as_bytes().split_first()? {
         (b'@', abstract_name) => SocketAddr::from_abstract_name(abstract_name).ok()?,
-        _ => SocketAddr::from_pathname(&name).ok()?,
+        _ => SocketAddr::from_pathname(name).ok()?,
     };
     Some((UnixDatagram::unbound().ok()?, address))
 }

@@ -92,11 +92,8 @@ impl Observer {
         let mut judge = Judge::new(self.stalled_after);
         for database in &self.databases {
             let (reply, answer) = oneshot::channel();
-            let status = if database.store.ask(Request::Status(reply)) {
-                answer.await.ok()
-            } else {
-                None
-            };
+            let status =
+                if database.store.ask(Request::Status(reply)) { answer.await.ok() } else { None };
             let status = status.unwrap_or_else(|| StoreStatus::Closed {
                 status: "busy",
                 error: "the database's thread does not answer".to_owned(),
@@ -196,7 +193,10 @@ impl Judge {
         }
         for table in &open.tables {
             let waits = Duration::from_secs(table.oldest_pending_s.unwrap_or_default());
-            if table.pending > 0 && waits >= self.stalled_after && !receipts_come(link, self.stalled_after) {
+            if table.pending > 0
+                && waits >= self.stalled_after
+                && !receipts_come(link, self.stalled_after)
+            {
                 let message = format!(
                     "{} row(s) wait for {} s and no receipt came{}",
                     table.pending,

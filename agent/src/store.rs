@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use capture::config::DatabaseConfig;
 use capture::{ApplyOutcome, Capture, CaptureError, DatabaseStatus, QuarantinedRow};
-use sync_proto::{Epoch, SourceId};
 use sync_proto::message::{Report, TableReport};
 use sync_proto::session::{Effect, Input, Step};
+use sync_proto::{Epoch, SourceId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::Event;
@@ -184,14 +184,12 @@ impl Keeper {
     /// Looks at a failure: a handle of no further use is dropped, so that the file is opened anew.
     fn failed(&mut self, what: &str, error: CaptureError) -> Duration {
         tracing::warn!(database = self.config.name, "{what}: {}", chain(&error));
-        match error {
-            CaptureError::Busy { .. } | CaptureError::Message { .. } => RETRY,
-            other => {
-                self.capture = None;
-                self.error = Some(other);
-                RETRY
-            }
+        // These pass while the handle stays good; after any other, the file is opened anew.
+        if !matches!(error, CaptureError::Busy { .. } | CaptureError::Message { .. }) {
+            self.capture = None;
+            self.error = Some(error);
         }
+        RETRY
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -317,6 +315,7 @@ const fn step_name(step: Step) -> &'static str {
 }
 
 /// A stable word for status.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum may grow; its text says the rest")]
 pub(crate) const fn word(error: &CaptureError) -> &'static str {
     match error {
         CaptureError::Missing { .. } | CaptureError::Empty { .. } => "waiting_for_file",

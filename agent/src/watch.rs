@@ -5,7 +5,7 @@
 //! not there yet is tried again by the slow tick of whoever asks.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -78,7 +78,7 @@ fn directory(path: &Path) -> PathBuf {
 
 /// The database's own name and those of its side files.
 fn names(path: &Path) -> [OsString; 3] {
-    let name = path.file_name().unwrap_or(OsStr::new(""));
+    let name = path.file_name().unwrap_or_default();
     ["", "-wal", "-journal"].map(|ending| {
         let mut name = name.to_owned();
         name.push(ending);

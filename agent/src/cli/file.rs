@@ -17,7 +17,9 @@ pub(super) fn reseed(config: &Config, table: &str, database: Option<&str>) -> Re
                 println!("{}: {table} is sent again", candidate.name);
                 return Ok(ExitCode::SUCCESS);
             }
-            Err(error) => tried.push(format!("{}: {}", candidate.name, crate::store::chain(&error))),
+            Err(error) => {
+                tried.push(format!("{}: {}", candidate.name, crate::store::chain(&error)));
+            }
         }
     }
     bail!("{}", tried.join("\n         "))

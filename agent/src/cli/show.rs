@@ -111,7 +111,14 @@ fn print_status(document: &Value) {
         }
         println!(
             "  {:<24} {:<8} {:<9} {:<12} {:>9} {:>9} {:>7} {:>10} {:>8}",
-            "table", "modality", "authority", "status", "watermark", "pending", "oldest", "quarantine",
+            "table",
+            "modality",
+            "authority",
+            "status",
+            "watermark",
+            "pending",
+            "oldest",
+            "quarantine",
             "reverted"
         );
         for table in tables {

@@ -30,7 +30,7 @@ const ERROR_BYTES_MAX: usize = 4 << 10;
 
 /// A client of one hub.
 #[derive(Debug, Clone)]
-pub struct Https {
+pub(crate) struct Https {
     client: Client,
     url: String,
     authorization: HeaderValue,
@@ -41,10 +41,12 @@ impl Https {
     ///
     /// # Errors
     /// When a file cannot be read, holds nothing usable, or the system has no root certificates.
-    pub fn new(hub: &HubConfig) -> Result<Self> {
+    pub(crate) fn new(hub: &HubConfig) -> Result<Self> {
         let token = read_token(&hub.token_file)?;
-        let mut authorization = HeaderValue::from_str(&format!("Bearer {token}"))
-            .with_context(|| format!("{}: the token has illegal characters", hub.token_file.display()))?;
+        let mut authorization =
+            HeaderValue::from_str(&format!("Bearer {token}")).with_context(|| {
+                format!("{}: the token has illegal characters", hub.token_file.display())
+            })?;
         authorization.set_sensitive(true);
         let mut builder = Client::builder()
             .connect_timeout(CONNECT)
@@ -69,7 +71,7 @@ impl Https {
     ///
     /// # Errors
     /// What to do about the failure.
-    pub async fn exchange(&self, message: Outgoing) -> Result<ToDevice, Failure> {
+    pub(crate) async fn exchange(&self, message: Outgoing) -> Result<ToDevice, Failure> {
         let frame = match message {
             Outgoing::Message(message) => wire::encode_to_hub(&message),
             Outgoing::Frame(frame) => frame,
@@ -118,9 +120,9 @@ impl Https {
         let said = said.map(|said| format!(": {said}")).unwrap_or_default();
         let url = &self.url;
         match status {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Failure::TooLarge { error: format!("{url}: the hub takes no message of this size{said}") }
-            }
+            StatusCode::PAYLOAD_TOO_LARGE => Failure::TooLarge {
+                error: format!("{url}: the hub takes no message of this size{said}"),
+            },
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => retry(format!(
                 "{url}: the hub refuses this device's token ({status}){said}; make a new one with \
                  `rowtide-hub token new --device NAME`"
@@ -153,7 +155,7 @@ impl Https {
 ///
 /// # Errors
 /// When the file cannot be read or is empty.
-pub fn read_token(file: &std::path::Path) -> Result<String> {
+fn read_token(file: &std::path::Path) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| {
         format!(
             "{}: the token file cannot be read; write the output of \

@@ -45,8 +45,9 @@ impl Place {
     /// Everything that is in the folder now.
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder.path()).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -58,13 +59,18 @@ fn sql(path: &Path, text: &str) {
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 #[test]
 fn check_tells_files_that_are_no_databases_and_creates_nothing() {
     // (what stands at the path, words of the finding)
-    let random: Vec<u8> = (0..8192_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let random: Vec<u8> =
+        (0..8192_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect();
     let lines = "{\"id\":1,\"type\":\"Coordinator\"}\n".repeat(200).into_bytes();
     let cases: [(&str, Option<Vec<u8>>, &str); 4] = [
         ("missing", None, "no such file"),
@@ -122,7 +128,7 @@ fn wrong_configurations_end_with_code_2() {
     place.configure("tabels = [\"*\"]\n");
     let output = place.rowtide(&["run"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("agent.toml:10: unknown key `tabels`"), "{}", said(&output));
+    assert!(said(&output).contains("agent.toml:11: unknown key `tabels`"), "{}", said(&output));
     let output = Command::new(env!("CARGO_BIN_EXE_rowtide"))
         .args(["check", "--config", "/nonexistent/agent.toml"])
         .output()
@@ -185,11 +191,21 @@ fn only_one_agent_runs_on_a_state_folder() {
 #[test]
 fn every_command_has_help_with_examples() {
     let commands: [&[&str]; 8] = [
-        &[], &["run"], &["check"], &["status"], &["tables"], &["quarantine", "list"], &["reseed"],
+        &[],
+        &["run"],
+        &["check"],
+        &["status"],
+        &["tables"],
+        &["quarantine", "list"],
+        &["reseed"],
         &["uninstall"],
     ];
     for command in commands {
-        let output = Command::new(env!("CARGO_BIN_EXE_rowtide")).args(command).arg("--help").output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_rowtide"))
+            .args(command)
+            .arg("--help")
+            .output()
+            .unwrap();
         assert!(output.status.success());
         assert!(said(&output).contains("Example"), "{command:?}: {}", said(&output));
     }

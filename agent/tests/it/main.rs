@@ -1,4 +1,5 @@
 //! The agent's own tests: the configuration's errors, and the built binary without a hub.
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod commands;
 mod configuration;
