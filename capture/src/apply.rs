@@ -28,7 +28,7 @@ use crate::registry::{Registry, Table, TableId};
 
 pub(crate) use down::{DownRow, DownRows, Stands, record};
 pub(crate) use refusal::{RowError, in_savepoint, reason};
-pub(crate) use retry::{Retried, retry_down};
+pub(crate) use retry::retry_down;
 pub(crate) use slices::{Rows, Settled, Step, run};
 pub(crate) use target::{Target, Targets, shape_of};
 pub(crate) use write::{Change, delete, put, read};

@@ -7,11 +7,13 @@
 //! row without a copy is a local write. No row is deleted here.
 
 use rusqlite::Connection;
-use sync_proto::{Cursor, NaturalKey, RowHash, Value, Version};
+use sync_proto::{Cursor, Lane, NaturalKey, RowHash, Value, Version};
 
-use crate::apply::{self, Change, RowError, Stands};
-use crate::connection::{Connections, Durability, WriteTx};
+use crate::apply::{self, Change, Stands};
+use crate::batch;
+use crate::connection::{Connections, Durability, ReadTx, WriteTx};
 use crate::error::{CaptureError, Result};
+use crate::keys::{self, Keys};
 use crate::log;
 use crate::meta;
 use crate::parked;
@@ -20,22 +22,11 @@ use crate::registry::{self, Phase, Registry, Table, TableId};
 use crate::row::{Found, Shape};
 use crate::shadow;
 
-/// Rows looked at in one transaction, at most: what it holds in memory.
-const ROWS_MAX: usize = 256;
+/// Rows looked at in one step: what it holds in memory.
+const ROWS_MAX: usize = 512;
 
 /// Logged keys beyond which no more are logged here: the log stays short.
 const BACKLOG_MAX: usize = 2_048;
-
-/// How far a step came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Attach {
-    /// Call again.
-    More,
-    /// The log is long; call again once it is shorter.
-    Waits,
-    /// The table is attached, or not to be attached now.
-    Done,
-}
 
 /// Where the work on a table stands, as its `seed_after` says.
 enum Stage {
@@ -73,130 +64,147 @@ pub(crate) fn begin(conn: &Connection, registry: &Registry, table: &Table) -> Re
     Ok(table)
 }
 
-/// Takes one step in attaching a table.
+/// How far a step came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attach {
+    /// Call again.
+    More,
+    /// The log is long; call again once it is shorter.
+    Waits,
+    /// The table is attached, or not to be attached now.
+    Done,
+}
+
+/// Attaches a few rows of a table.
 ///
 /// # Errors
-/// SQLite's. The step may then be taken again.
+/// SQLite's, also when the schema is another one than the registry's. The step may then be taken
+/// again.
 pub(crate) fn step(
     conns: &mut Connections,
     registry: &mut Registry,
     id: TableId,
 ) -> Result<Attach> {
-    let Some(table) = registry.get(id).filter(|table| table.phase == Phase::Attaching).cloned()
-    else {
+    let attaching = |table: &&Table| table.phase == Phase::Attaching && table.flows();
+    let Some(table) = registry.get(id).filter(attaching).cloned() else {
         return Ok(Attach::Done);
     };
-    let (table, attach) = conns.write(Durability::Relaxed, |tx| {
-        let mut table = table.clone();
-        let attach = match apply::shape_of(tx, &table) {
-            Ok(shape) => advance(tx, &mut table, &shape)?,
-            Err(RowError::Failed(error)) => return Err(error),
-            // The table is on its way out of the file; enrolment sees to it.
-            Err(RowError::Refused(_) | RowError::Lost(_)) => Attach::Done,
-        };
-        if attach != Attach::Waits {
-            registry::save(tx, &table)?;
+    let Some((keys, stage)) = conns.read(|tx| look(tx, &table))? else {
+        return Ok(Attach::Waits);
+    };
+    let table = conns.write(Durability::Relaxed, |tx| {
+        // Another process may have changed the table's life meanwhile.
+        let now = Registry::load(tx)?.get(id).cloned().unwrap_or_else(|| table.clone());
+        if now != table {
+            return Ok(now);
         }
-        Ok((table, attach))
+        let table = advance(tx, &table, &keys, &stage)?;
+        registry::save(tx, &table)?;
+        Ok(table)
     })?;
+    let done = table.phase != Phase::Attaching;
     registry.put(table);
-    Ok(attach)
+    Ok(if done { Attach::Done } else { Attach::More })
 }
 
-fn advance(tx: &WriteTx<'_>, table: &mut Table, shape: &Shape) -> Result<Attach> {
-    if log::count_up_to(tx, BACKLOG_MAX)? >= BACKLOG_MAX {
-        return Ok(Attach::Waits);
+/// The keys to see to and their stage; `None`: the log is too long.
+fn look(tx: &ReadTx<'_>, table: &Table) -> Result<Option<(Keys, Stage)>> {
+    let backfill = Place::Lane(Lane::Backfill);
+    if log::count_up_to(tx, BACKLOG_MAX)? >= BACKLOG_MAX
+        || (offers(table) && pending::count_up_to(tx, backfill, BACKLOG_MAX)? >= BACKLOG_MAX)
+    {
+        return Ok(None);
     }
-    let next = match Stage::of(table.seed_after.as_deref())? {
-        Stage::Verify(after) => verify(tx, table, shape, after.as_deref())?,
-        Stage::Take(after) => take(tx, table, shape, after.as_deref())?,
-    };
-    Ok(match next {
-        Step::Waits => Attach::Waits,
-        Step::To(stage) => {
-            table.seed_after = stage.into_seed_after();
-            Attach::More
+    let stage = Stage::of(table.seed_after.as_deref())?;
+    let keys = match &stage {
+        Stage::Verify(after) => {
+            let known = shadow::after(tx, table.id, after.as_deref(), ROWS_MAX)?;
+            let keys: Result<Vec<Vec<Value>>> = known.iter().map(batch::parts).collect();
+            Keys { end: known.len() < ROWS_MAX, keys: keys? }
         }
-        Step::Over => {
+        Stage::Take(after) => keys::after(tx, table, after.as_deref(), ROWS_MAX)?,
+    };
+    Ok(Some((keys, stage)))
+}
+
+/// Whether the hub has nothing of the table, so that the rows that are there are offered to it.
+fn offers(table: &Table) -> bool {
+    table.hub.as_ref().is_some_and(|hub| hub.adopt)
+}
+
+/// Sees to keys until the lock was held long enough; answers the table as it is then.
+fn advance(tx: &WriteTx<'_>, table: &Table, work: &Keys, stage: &Stage) -> Result<Table> {
+    let shape = table.shape();
+    let mut seen = 0;
+    for parts in &work.keys {
+        if seen > 0 && tx.spent() {
+            break;
+        }
+        match stage {
+            Stage::Verify(_) => verify(tx, table, &shape, parts)?,
+            Stage::Take(_) => take(tx, table, &shape, parts)?,
+        }
+        seen += 1;
+    }
+    let over = work.end && seen == work.keys.len();
+    let reached = work.keys[..seen].last();
+    let mut table = table.clone();
+    match stage {
+        Stage::Verify(_) if over => table.seed_after = Stage::Take(None).into_seed_after(),
+        Stage::Verify(after) => {
+            let reached = reached.map(|parts| NaturalKey::of(parts).as_str().to_owned());
+            table.seed_after = Stage::Verify(reached.or_else(|| after.clone())).into_seed_after();
+        }
+        Stage::Take(_) if over => {
             table.seed_after = None;
             table.phase = Phase::Attached;
-            Attach::Done
         }
-    })
-}
-
-enum Step {
-    Waits,
-    To(Stage),
-    Over,
-}
-
-/// Compares rows that were applied before with the file.
-fn verify(
-    tx: &WriteTx<'_>,
-    table: &Table,
-    shape: &Shape,
-    after: Option<&str>,
-) -> Result<Step> {
-    let keys = shadow::after(tx, table.id, after, ROWS_MAX)?;
-    let Some(last) = keys.last() else { return Ok(Step::To(Stage::Take(None))) };
-    let mut reached = last.as_str().to_owned();
-    for key in &keys {
-        let parts = key.parts().map_err(|error| CaptureError::corrupt(error.to_string()))?;
-        let stands = match shape.read(tx, &parts)? {
-            Found::None => RowHash::TOMBSTONE,
-            Found::One(row) => shape.hash_of(&row),
-            // Which of them is meant cannot be told; the local check says so.
-            Found::Many => RowHash([0xff; 16]),
-        };
-        let known = shadow::known(tx, table.id, key)?;
-        match known.filter(|known| known.stored != stands) {
-            Some(known) if known.version == Version::NONE => {
-                // The application's own row: it is taken as it stands.
-                shadow::forget(tx, table.id, key)?;
-                shadow::add_surplus(tx, table.id, -1)?;
-            }
-            Some(_) => {
-                log::append(tx, table, &parts, false)?;
-            }
-            None => {}
-        }
-        if tx.spent() {
-            key.as_str().clone_into(&mut reached);
-            break;
+        Stage::Take(after) => {
+            let reached = reached.cloned().or_else(|| after.clone());
+            table.seed_after = Stage::Take(reached).into_seed_after();
         }
     }
-    Ok(Step::To(Stage::Verify(Some(reached))))
+    Ok(table)
 }
 
-/// Takes rows that the hub has not written.
-fn take(tx: &WriteTx<'_>, table: &Table, shape: &Shape, after: Option<&[Value]>) -> Result<Step> {
-    let adopt = table.hub.as_ref().is_some_and(|hub| hub.adopt);
-    let backfill = Place::Lane(sync_proto::Lane::Backfill);
-    if adopt && pending::count_up_to(tx, backfill, BACKLOG_MAX)? >= BACKLOG_MAX {
-        return Ok(Step::Waits);
+/// Compares a row that was applied before with the file.
+fn verify(tx: &WriteTx<'_>, table: &Table, shape: &Shape, parts: &[Value]) -> Result<()> {
+    let key = NaturalKey::of(parts);
+    let Some(known) = shadow::known(tx, table.id, &key)? else { return Ok(()) };
+    let as_recorded = match shape.read(tx, parts)? {
+        Found::None => known.stored == RowHash::TOMBSTONE,
+        Found::One(row) => known.stored == shape.hash_of(&row),
+        // Which of them is meant cannot be told; the local check says so.
+        Found::Many => false,
+    };
+    if as_recorded {
+        return Ok(());
     }
-    let rows = shape.page(tx, after, ROWS_MAX)?;
-    let mut reached = None;
-    for row in rows {
-        let parts = shape.key_of(&row);
-        let key = NaturalKey::of(&parts);
-        if shadow::known(tx, table.id, &key)?.is_none() {
-            let stands =
-                Stands { version: Version::NONE, sent: shape.hash_of(&row), adopted: adopt };
-            let change = Change { before: None, after: Some(row) };
-            apply::record(tx, table.id, &key, shape, &change, &stands)?;
-            shadow::add_surplus(tx, table.id, 1)?;
-            if adopt {
-                log::append(tx, table, &parts, true)?;
-            }
-        }
-        reached = Some(parts);
-        if tx.spent() {
-            break;
-        }
+    if known.version == Version::NONE {
+        // The application's own row: it is taken as it stands.
+        shadow::forget(tx, table.id, &key)?;
+        return shadow::add_surplus(tx, table.id, -1);
     }
-    Ok(reached.map_or(Step::Over, |parts| Step::To(Stage::Take(Some(parts)))))
+    log::append(tx, table, parts, false)?;
+    Ok(())
+}
+
+/// Takes a row that the hub has not written. One without an identity cannot be taken.
+fn take(tx: &WriteTx<'_>, table: &Table, shape: &Shape, parts: &[Value]) -> Result<()> {
+    let key = NaturalKey::of(parts);
+    if NaturalKey::has_null(parts) || shadow::known(tx, table.id, &key)?.is_some() {
+        return Ok(());
+    }
+    let Found::One(row) = shape.read(tx, parts)? else { return Ok(()) };
+    let adopted = offers(table);
+    let stands = Stands { version: Version::NONE, sent: shape.hash_of(&row), adopted };
+    let change = Change { before: None, after: Some(row) };
+    apply::record(tx, table.id, &key, shape, &change, &stands)?;
+    shadow::add_surplus(tx, table.id, 1)?;
+    if adopted {
+        log::append(tx, table, parts, true)?;
+    }
+    Ok(())
 }
 
 impl Stage {

@@ -8,7 +8,7 @@
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection};
-use sync_proto::{NaturalKey, RowHash, Value};
+use sync_proto::{RowHash, Value};
 
 use crate::schema::quote;
 
@@ -108,18 +108,6 @@ impl Shape {
         self.columns.iter().position(|column| column.eq_ignore_ascii_case(name))
     }
 
-    /// The key values of a row given as one value for each column.
-    #[must_use]
-    pub(crate) fn key_of(&self, row: &[Value]) -> Vec<Value> {
-        self.key.iter().map(|column| row[*column].clone()).collect()
-    }
-
-    /// The natural key of a row given as one value for each column.
-    #[must_use]
-    pub(crate) fn natural_key_of(&self, row: &[Value]) -> NaturalKey {
-        NaturalKey::of(&self.key_of(row))
-    }
-
     /// The content hash of a row given as one value for each column.
     #[must_use]
     pub(crate) fn hash_of(&self, row: &[Value]) -> RowHash {
@@ -174,62 +162,6 @@ impl Shape {
             found = Found::One(values_of(row, self.columns.len())?);
         }
         Ok(found)
-    }
-
-    /// Reads rows in the order of their keys, from after the key `after` on, at most `limit`. Rows
-    /// with a NULL in their key have no identity and are left out.
-    ///
-    /// # Errors
-    /// SQLite's, also when the table or a column is gone.
-    pub(crate) fn page(
-        &self,
-        conn: &Connection,
-        after: Option<&[Value]>,
-        limit: usize,
-    ) -> rusqlite::Result<Vec<Vec<Value>>> {
-        let mut statement = conn.prepare_cached(&self.page_sql(after.is_some(), limit))?;
-        bind(&mut statement, 1, after.unwrap_or_default())?;
-        let mut rows = statement.raw_query();
-        let mut page = Vec::new();
-        while let Some(row) = rows.next()? {
-            page.push(values_of(row, self.columns.len())?);
-        }
-        Ok(page)
-    }
-
-    /// Rows come in the key's own order, so that its index serves. Keys that are equal in it, but
-    /// not the same, are told apart after it; otherwise the end of a page could leave some out.
-    fn page_sql(&self, continued: bool, limit: usize) -> String {
-        let list: Vec<String> = self.columns.iter().map(|name| quote(name)).collect();
-        let (list, table) = (list.as_slice(), quote(&self.table));
-        let key = |form: fn(&str) -> String| {
-            self.key.iter().map(|column| form(&list[*column])).collect::<Vec<String>>()
-        };
-        let places: Vec<String> = (1..=self.key.len()).map(|place| format!("?{place}")).collect();
-        let mut order = key(str::to_owned);
-        order.extend(key(|name| format!("{name} COLLATE BINARY")));
-        order.extend(key(|name| format!("typeof({name})")));
-        let mut from = [places.clone(), places.clone()].concat();
-        from.extend(places.iter().map(|place| format!("typeof({place})")));
-        let mut terms = key(|name| format!("{name} IS NOT NULL"));
-        if continued && self.key.is_empty() {
-            // A document table's rows are one page.
-            terms.push("0".to_owned());
-        } else if continued {
-            terms.push(format!("({}) > ({})", order.join(", "), from.join(", ")));
-        }
-        let wanted = if terms.is_empty() {
-            String::new()
-        } else {
-            format!(" WHERE {}", terms.join(" AND "))
-        };
-        let ordered = if order.is_empty() {
-            String::new()
-        } else {
-            format!(" ORDER BY {}", order.join(", "))
-        };
-        let columns = list.join(", ");
-        format!("SELECT {columns} FROM main.{table}{wanted}{ordered} LIMIT {limit}")
     }
 
     /// Deletes the row with exactly this key; answers how many rows went.

@@ -76,12 +76,8 @@ pub(crate) fn after(
 ) -> Result<Vec<NaturalKey>> {
     // A document table's key is the empty text, so "above nothing" is not "above the empty text".
     let mut statement = conn.prepare_cached(match after {
-        Some(_) => {
-            "SELECT key FROM _rowtide_rows WHERE t = ?1 AND key > ?2 ORDER BY key LIMIT ?3"
-        }
-        None => {
-            "SELECT key FROM _rowtide_rows WHERE t = ?1 AND ?2 IS NULL ORDER BY key LIMIT ?3"
-        }
+        Some(_) => "SELECT key FROM _rowtide_rows WHERE t = ?1 AND key > ?2 ORDER BY key LIMIT ?3",
+        None => "SELECT key FROM _rowtide_rows WHERE t = ?1 AND ?2 IS NULL ORDER BY key LIMIT ?3",
     })?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![table.0, after, limit])?;

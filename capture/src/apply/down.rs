@@ -17,7 +17,7 @@ use crate::registry::TableId;
 use crate::row::Shape;
 use crate::shadow::{self, Copy, Known, Record};
 
-use super::refusal::{self, RowError, in_savepoint, reason};
+use super::refusal::{RowError, in_savepoint, reason};
 use super::slices::{Rows, Step};
 use super::target::Targets;
 use super::write::{self, Change};

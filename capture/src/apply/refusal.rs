@@ -100,21 +100,25 @@ pub(crate) fn in_savepoint<T>(
 }
 
 fn refusal(error: &rusqlite::Error) -> Option<Reason> {
-    let (failure, text) = match error {
-        rusqlite::Error::SqliteFailure(failure, text) => (failure, text.as_deref()),
-        rusqlite::Error::SqlInputError { error, msg, .. } => (error, Some(msg.as_str())),
-        _ => return None,
+    let (failure, text) = if let rusqlite::Error::SqliteFailure(failure, text) = error {
+        (failure, text.as_deref())
+    } else if let rusqlite::Error::SqlInputError { error, msg, .. } = error {
+        (error, Some(msg.as_str()))
+    } else {
+        return None;
     };
-    let (code, advice) = match failure.code {
-        ErrorCode::ConstraintViolation => constraint(failure.extended_code),
-        ErrorCode::TypeMismatch => ("datatype", "send a value of the column's type"),
-        ErrorCode::TooBig => ("too_big", "the value is longer than SQLite holds; shorten it"),
+    let (code, advice) = if failure.code == ErrorCode::ConstraintViolation {
+        constraint(failure.extended_code)
+    } else if failure.code == ErrorCode::TypeMismatch {
+        ("datatype", "send a value of the column's type")
+    } else if failure.code == ErrorCode::TooBig {
+        ("too_big", "the value is longer than SQLite holds; shorten it")
+    } else if failure.extended_code == ffi::SQLITE_ERROR {
         // An SQL error at this point is the file's schema: a column that is gone, a trigger or
         // CHECK that calls what only the application's library knows.
-        ErrorCode::Unknown if failure.extended_code == ffi::SQLITE_ERROR => {
-            ("schema", "it is tried again after the table's schema changes")
-        }
-        _ => return None,
+        ("schema", "it is tried again after the table's schema changes")
+    } else {
+        return None;
     };
     let text = text.map_or_else(|| error.to_string(), str::to_owned);
     Some(reason(code, format!("{text}; {advice}")))

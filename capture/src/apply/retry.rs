@@ -28,7 +28,8 @@ pub(crate) struct Retried {
     pub(crate) next: Option<i64>,
 }
 
-/// Tries some of the parked rows, from the entry after `after` on (0: from the first).
+/// Tries some of the parked rows, from the entry after `after` on (0: from the first). Without
+/// parked rows it takes no lock.
 ///
 /// # Errors
 /// SQLite's.

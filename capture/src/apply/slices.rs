@@ -98,6 +98,7 @@ pub(crate) fn run(
                 if slice.finished {
                     return Ok(settled);
                 }
+                conns.checkpoint()?;
                 plan = slice.plan;
                 care = care.after(trace.taken);
             }

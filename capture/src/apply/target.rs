@@ -46,11 +46,6 @@ impl<'a> Targets<'a> {
         Self { registry, open: HashMap::new() }
     }
 
-    /// Every enrolled table.
-    pub(crate) const fn registry(&self) -> &'a Registry {
-        self.registry
-    }
-
     /// The table of that number.
     ///
     /// # Errors

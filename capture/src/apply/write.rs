@@ -32,11 +32,6 @@ pub(crate) fn put(
     key: &[Value],
     values: &[&Value],
 ) -> Result<Change, RowError> {
-    if values.iter().any(|value| matches!(value, Value::Real(n) if n.is_nan())) {
-        let message =
-            "the row holds NaN, which SQLite can only store as NULL; send NULL or a number";
-        return Err(RowError::refused("nan", message));
-    }
     let before = read(conn, shape, key)?;
     let written = match &before {
         Some(row) if same(row, sql, values) => None,
