@@ -166,7 +166,7 @@ impl Capture {
         });
         let frame = wire::encode_to_hub(&message);
         let batch = OutBatch { lane, prev, last, token, digest, frame };
-        Ok(Packed::Batch(batch, Flight { lane, last, digest, keys }))
+        Ok(Packed::Batch(batch, Flight { lane, prev, last, digest, keys }))
     }
 
     /// Closes ranges: their ends are recorded, the stamp is replaced inside and then outside.

@@ -26,7 +26,7 @@ use crate::local::LocalCheck;
 use crate::meta::{self, Life, Stamp};
 use crate::outcomes::Outcomes;
 use crate::parked::{self, QuarantinedRow};
-use crate::progress;
+use crate::progress::{self, Settled};
 use crate::registry::Registry;
 use crate::schema;
 use crate::snapshot::TailBounds;
@@ -50,6 +50,7 @@ pub struct Capture {
     /// The registry's revision that was loaded.
     pub(crate) revision: i64,
     pub(crate) in_flight: InFlight,
+    pub(crate) settled: Settled,
     pub(crate) tail: TailBounds,
     /// The newest entry that a fill of every lane has seen to.
     pub(crate) seen: Seq,
@@ -86,7 +87,8 @@ impl Capture {
         let lineage = continuity::judge(inside.as_ref(), outside.as_ref());
         let mut enrolment = enrol::enrol(&mut connections, config)?;
         let life = live_on(&mut connections, &state, &mut enrolment, &lineage, inside, outside)?;
-        let revision = connections.read(|tx| meta::revision(tx))?;
+        let (revision, known) =
+            connections.read(|tx| Ok((meta::revision(tx)?, progress::known(tx)?)))?;
         let mut capture = Self {
             config: config.clone(),
             device,
@@ -98,6 +100,7 @@ impl Capture {
             schema_version: enrolment.schema_version,
             revision,
             in_flight: InFlight::default(),
+            settled: Settled::new(&known),
             tail: TailBounds::default(),
             seen: Seq::ZERO,
             unseen: true,
@@ -226,6 +229,7 @@ impl Capture {
         self.outside_behind = true;
         self.save_outside()?;
         self.in_flight.clear();
+        self.settled = Settled::new(&[]);
         self.events = self.state.events()?;
         self.unseen = true;
         self.alarms_changed = true;

@@ -12,6 +12,8 @@ use crate::log::LoggedKey;
 pub(crate) struct Flight {
     /// Its lane.
     pub(crate) lane: Lane,
+    /// Where its range starts.
+    pub(crate) prev: Seq,
     /// Where its range ends.
     pub(crate) last: Seq,
     /// The digest of its rows.

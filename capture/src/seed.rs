@@ -111,7 +111,7 @@ impl Capture {
     fn is_backlog_full(&mut self) -> Result<bool> {
         let tail_max = self.tail.entries;
         self.connections.read(|tx| {
-            Ok(log::count_up_to(tx, tail_max)? >= tail_max
+            Ok(log::count_changes_up_to(tx, tail_max)? >= tail_max
                 || pending::count_up_to(tx, Place::Lane(Lane::Backfill), BACKLOG_MAX)?
                     >= BACKLOG_MAX)
         })

@@ -54,7 +54,7 @@ impl Capture {
                 Clearing::new(tx, registry, &outcomes)?.run(&flight.keys[done..])
             })?;
         }
-        self.close(&flight, receipt.watermark)?;
+        self.close(&flight)?;
         self.in_flight.remove(receipt.lane, receipt.last, receipt.digest);
         for key in &flight.keys {
             if let Some(outcome) = outcomes.get(&key.label) {
@@ -68,10 +68,11 @@ impl Capture {
     }
 
     /// Marks the range, and the tables that had rows in it.
-    fn close(&mut self, flight: &Flight, watermark: Seq) -> Result<()> {
+    fn close(&mut self, flight: &Flight) -> Result<()> {
         let tables: BTreeSet<TableId> = flight.keys.iter().map(|key| key.table).collect();
+        let received = self.settled.settle(flight.lane, flight.prev, flight.last);
         self.connections.write(Durability::Relaxed, |tx| {
-            progress::receive(tx, flight.lane, watermark)?;
+            progress::receive(tx, flight.lane, received)?;
             tables.iter().try_for_each(|table| registry::note_receipt(tx, *table))
         })
     }
@@ -93,6 +94,7 @@ impl Capture {
                 self.connections.write(Durability::Relaxed, |tx| clear_plain(tx, &tail[done..]))?;
         }
         self.connections.write(Durability::Relaxed, |tx| progress::receive(tx, lane, seq))?;
+        self.settled.settle_up_to(lane, seq);
         self.in_flight.forget_up_to(lane, seq);
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::epoch;
 use crate::error::{CaptureError, Result};
 use crate::handle::Capture;
 use crate::meta;
-use crate::progress;
+use crate::progress::{self, Settled};
 use crate::registry::{self, HubTable, Phase, Registry, Table};
 
 impl Capture {
@@ -47,6 +47,8 @@ impl Capture {
                 }
                 self.adopt(welcome, true)?;
                 self.in_flight.clear();
+                let known = self.connections.read(|tx| progress::known(tx))?;
+                self.settled = Settled::new(&known);
                 self.events = self.state.events()?;
                 Ok(())
             }

@@ -1,0 +1,145 @@
+//! Random scripts: an application writes three tables with different keys while an agent with
+//! random bounds folds, sends, loses receipts, forgets batches and dies between any two steps. In
+//! the end hub and file are equal, nothing waits, and no (row, version) had two contents.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use sync_proto::session::OutBatch;
+
+use crate::model::Device;
+
+const SCHEMA: &str = "
+    CREATE TABLE a(id INTEGER PRIMARY KEY, v);
+    CREATE TABLE b(k TEXT, n INTEGER, v, PRIMARY KEY(k, n)) WITHOUT ROWID;
+    CREATE TABLE c(k PRIMARY KEY, v) ;
+    INSERT INTO a VALUES(1, 'there before'), (2, 'too');
+    INSERT INTO c VALUES(1, 'int'), ('1', 'text'), (x'31', 'blob');";
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The application commits statements.
+    Write(Vec<String>),
+    /// The application changes its mind.
+    Rollback(Vec<String>),
+    Housekeep,
+    Fill {
+        batches: usize,
+        bytes: usize,
+    },
+    /// A batch on its way arrives, and its receipt too.
+    Deliver(usize),
+    /// A batch arrives, and its receipt gets lost.
+    DeliverUnheard(usize),
+    /// The same bytes arrive twice, and both receipts come.
+    DeliverTwice(usize),
+    /// The session greets again and forgets what is on its way.
+    Greet,
+    /// The agent dies and comes back.
+    Reopen,
+    Bounds(usize),
+}
+
+fn statement() -> impl Strategy<Value = String> {
+    let (id, k, n, v) = (0..6_i64, 0..4_u8, 0..3_i64, 0..50_u32);
+    (0..13_u8, id, k, n, v).prop_map(|(kind, id, k, n, v)| {
+        let c = ["1", "'1'", "x'31'", "2.5"][usize::from(k)];
+        match kind {
+            0 | 1 => format!("INSERT OR REPLACE INTO a VALUES({id}, 'v{v}')"),
+            2 => format!("UPDATE a SET v = {v} WHERE id = {id}"),
+            3 => format!("UPDATE OR IGNORE a SET id = {} WHERE id = {id}", id + 1),
+            4 => format!("DELETE FROM a WHERE id = {id}"),
+            5 => format!("INSERT OR IGNORE INTO b VALUES('k{k}', {n}, {v})"),
+            6 => format!("UPDATE OR IGNORE b SET k = 'k{n}', v = {v} WHERE n = {n}"),
+            7 => format!("DELETE FROM b WHERE k = 'k{k}'"),
+            8 => format!("INSERT INTO c VALUES({c}, {v}) ON CONFLICT DO UPDATE SET v = {v} + 1"),
+            9 => format!("UPDATE OR IGNORE c SET k = {c} WHERE v = {v}"),
+            10 => format!("DELETE FROM c WHERE k = {c}"),
+            11 => "DELETE FROM b".to_owned(),
+            _ => format!("UPDATE c SET v = {v}"),
+        }
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => vec(statement(), 1..6).prop_map(Step::Write),
+        1 => vec(statement(), 1..4).prop_map(Step::Rollback),
+        3 => Just(Step::Housekeep),
+        4 => (1..4_usize, prop_oneof![Just(1_usize), Just(60), Just(100_000)])
+            .prop_map(|(batches, bytes)| Step::Fill { batches, bytes }),
+        4 => (0..8_usize).prop_map(Step::Deliver),
+        2 => (0..8_usize).prop_map(Step::DeliverUnheard),
+        1 => (0..8_usize).prop_map(Step::DeliverTwice),
+        1 => Just(Step::Greet),
+        2 => Just(Step::Reopen),
+        1 => prop_oneof![Just(1_usize), Just(2), Just(7), Just(4096)].prop_map(Step::Bounds),
+    ]
+}
+
+fn run(steps: Vec<Step>) {
+    let mut device = Device::new(SCHEMA);
+    let mut on_the_way: Vec<OutBatch> = Vec::new();
+    let take = |on_the_way: &mut Vec<OutBatch>, at: usize| {
+        (!on_the_way.is_empty()).then(|| on_the_way.remove(at % on_the_way.len()))
+    };
+    for step in steps {
+        match step {
+            Step::Write(sql) => device.sql(&format!("BEGIN; {}; COMMIT", sql.join(";"))),
+            Step::Rollback(sql) => device.sql(&format!("BEGIN; {}; ROLLBACK", sql.join(";"))),
+            Step::Housekeep => {
+                device.capture.housekeep().unwrap();
+            }
+            Step::Fill { batches, bytes } => on_the_way.extend(device.fill_sized(batches, bytes)),
+            Step::Deliver(at) => {
+                if let Some(batch) = take(&mut on_the_way, at) {
+                    device.deliver(&batch);
+                }
+            }
+            Step::DeliverUnheard(at) => {
+                if let Some(batch) = take(&mut on_the_way, at) {
+                    device.hub.take(&batch.frame);
+                    // The session sends the same bytes again until it hears of them.
+                    on_the_way.push(batch);
+                }
+            }
+            Step::DeliverTwice(at) => {
+                if let Some(batch) = take(&mut on_the_way, at) {
+                    device.deliver(&batch);
+                    device.deliver(&batch);
+                }
+            }
+            Step::Greet => {
+                device.greet();
+                on_the_way.clear();
+            }
+            Step::Reopen => {
+                device.reopen();
+                on_the_way.clear();
+            }
+            Step::Bounds(entries) => device.set_bounds(entries),
+        }
+    }
+    device.greet();
+    device.sync();
+    device.assert_equal("a", &["id"]);
+    device.assert_equal("b", &["k", "n"]);
+    device.assert_equal("c", &["k"]);
+    assert_eq!(device.waiting(), (0, 0));
+    assert_eq!(device.parked(), []);
+    assert_eq!(device.hub.counts.get("diverged"), None);
+}
+
+/// So many cases, unless `PROPTEST_CASES` asks for another number.
+fn cases(cases: u32) -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(cases) }
+}
+
+proptest! {
+    #![proptest_config(cases(96))]
+
+    #[test]
+    fn hub_and_file_end_equal(steps in vec(step(), 1..60)) {
+        run(steps);
+    }
+}
