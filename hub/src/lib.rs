@@ -2,8 +2,8 @@
 //!
 //! [`Hub`] is the whole: stores behind traits ([`catalog::Catalog`], [`lineage::Lineages`],
 //! [`plane::StatePlane`], [`plane::MutablePlane`], [`query::QueryEngine`]), the device protocol
-//! ([`ingest::Ingest`]) and the writes of the API. Nothing here knows HTTP; the edge that does
-//! sits on top. Which row is newer is decided by `sync_proto::decide`, nowhere else.
+//! ([`ingest::Ingest`]) and the writes of the API. Only [`api`], [`serve`] and [`tls`] know HTTP,
+//! and nothing below knows them. Which row is newer is decided by `sync_proto::decide` alone.
 #![forbid(unsafe_code)]
 
 pub mod api;
