@@ -15,6 +15,9 @@ use tiny_http::{Header, Method, Request, Response, Server};
 /// Worker threads: a long poll and a window of batches at the same time.
 const WORKERS: usize = 12;
 
+/// Milliseconds that a request for rows waits at the hub.
+const POLL_MS_MAX: u32 = 1_000;
+
 /// What passed and what is to be delivered again.
 #[derive(Debug, Default)]
 struct Shared {
@@ -156,7 +159,7 @@ fn relay(
             return Ok((200, frame, wire::MEDIA_TYPE.to_owned()));
         }
     }
-    let (raw, answer) = forward_raw(body, credential, hub_url)?;
+    let (raw, answer) = forward_raw(&polled(body, &message), credential, hub_url)?;
     if matches!(message, ToHub::Up(_)) {
         lock(&shared.up).push(body.to_vec());
     }
@@ -166,6 +169,16 @@ fn relay(
         }
     }
     Ok(raw)
+}
+
+/// The frame to pass on: a request for rows waits less, so that a replay gets its turn soon.
+fn polled(body: &[u8], message: &ToHub) -> Vec<u8> {
+    if let ToHub::DownRequest(request) = message {
+        let mut request = request.clone();
+        request.wait_ms = request.wait_ms.min(POLL_MS_MAX);
+        return wire::encode_to_hub(&ToHub::DownRequest(request));
+    }
+    body.to_vec()
 }
 
 type Raw = (u16, Vec<u8>, String);

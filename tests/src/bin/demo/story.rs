@@ -29,15 +29,25 @@ struct Measured {
     lost: usize,
 }
 
-/// Tells the story; fails at the first step that does not hold.
+/// Tells the story; fails at the first step that does not hold, and then leaves the folder for a
+/// look at what the processes logged.
 pub(crate) fn run(original: Option<&Path>, json: bool, stay: bool) -> Result<()> {
     system_tests::binaries::build()?;
     let folder = tempfile::Builder::new().prefix("rowtide-demo-").tempdir()?;
+    let told = tell(folder.path(), original, json, stay);
+    if told.is_err() {
+        let kept = folder.keep();
+        return told.with_context(|| format!("logs and data are in {}", kept.display()));
+    }
+    told
+}
+
+fn tell(folder: &Path, original: Option<&Path>, json: bool, stay: bool) -> Result<()> {
     let mut teller = Teller::new();
     let mut measured = Measured::default();
 
     teller.step("A hub, an agent, and an application that knows neither");
-    let mut gateway = Gateway::start(folder.path(), original)?;
+    let mut gateway = Gateway::start(folder, original)?;
     gateway.application(Job::Setup)?;
     gateway.device.start()?;
     teller.say(&format!(
