@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use sync_proto::message::{Outcome, Receipt};
-use sync_proto::{Lane, Seq, Version};
+use sync_proto::{Lane, Seq};
 
 use crate::batch;
 use crate::connection::{Durability, WriteTx};
@@ -18,12 +18,10 @@ use crate::handle::Capture;
 use crate::in_flight::Flight;
 use crate::inspect;
 use crate::log::{self, LoggedKey};
-use crate::meta;
 use crate::parked::{self, Direction, Parking};
 use crate::pending::{self, Place};
 use crate::progress;
-use crate::registry::{self, Registry, Table, TableId};
-use crate::shadow;
+use crate::registry::{self, Registry, TableId};
 use crate::snapshot::{self, Look};
 
 /// Folded keys that one transaction clears after a lost receipt, at most.
@@ -51,7 +49,7 @@ impl Capture {
         while done < flight.keys.len() {
             let registry = &self.registry;
             done += self.connections.write(Durability::Relaxed, |tx| {
-                Clearing::new(tx, registry, &outcomes)?.run(&flight.keys[done..])
+                Clearing::new(tx, registry, &outcomes).run(&flight.keys[done..])
             })?;
         }
         self.close(&flight)?;
@@ -80,14 +78,9 @@ impl Capture {
     /// Clears what the hub holds of a lane although its receipts got lost: every key of the lane
     /// with a number up to `seq` was in a batch, because batches are prefixes of their lane.
     pub(crate) fn settle_lost(&mut self, lane: Lane, seq: Seq) -> Result<()> {
-        loop {
-            let more =
-                self.connections.write(Durability::Relaxed, |tx| clear_folded(tx, lane, seq))?;
-            if !more {
-                break;
-            }
-        }
+        // Looked at first: what is cleared of the folded part could put a key into another lane.
         let tail = self.lost_tail(lane, seq)?;
+        while self.connections.write(Durability::Relaxed, |tx| clear_folded(tx, lane, seq))? {}
         let mut done = 0;
         while done < tail.len() {
             done +=
@@ -112,15 +105,7 @@ impl Capture {
             })?;
             match look {
                 Some(Look::Labels(labels)) => return Ok(labels.logged_up_to(lane, seq)),
-                Some(Look::FoldFirst { entries }) => {
-                    self.fold_below(entries)?;
-                    // What was folded just now belongs to the folded part.
-                    while self
-                        .connections
-                        .write(Durability::Relaxed, |tx| clear_folded(tx, lane, seq))?
-                    {
-                    }
-                }
+                Some(Look::FoldFirst { entries }) => self.fold_below(entries)?,
                 None => self.refresh()?,
             }
         }
@@ -134,7 +119,6 @@ struct Clearing<'a> {
     outcomes: &'a HashMap<Seq, &'a Outcome>,
     /// Whether anything of a table is set aside, as far as that was asked for.
     parked: HashMap<TableId, bool>,
-    base: Option<Version>,
 }
 
 impl<'a> Clearing<'a> {
@@ -142,8 +126,8 @@ impl<'a> Clearing<'a> {
         tx: &'a WriteTx<'a>,
         registry: &'a Registry,
         outcomes: &'a HashMap<Seq, &'a Outcome>,
-    ) -> Result<Self> {
-        Ok(Self { tx, registry, outcomes, parked: HashMap::new(), base: meta::base(tx)? })
+    ) -> Self {
+        Self { tx, registry, outcomes, parked: HashMap::new() }
     }
 
     /// Clears keys until the lock was held long enough; answers how many.
@@ -179,20 +163,9 @@ impl<'a> Clearing<'a> {
                 }
                 None => Ok(()),
             },
-            Some(Outcome::Conflict | Outcome::Stale) => self.unpark(key),
-            Some(Outcome::Applied | Outcome::Duplicate) | None => {
-                self.confirm(key)?;
-                self.unpark(key)
-            }
-        }
-    }
-
-    /// A row that was offered to the hub and taken has a version there.
-    fn confirm(&self, key: &LoggedKey) -> Result<()> {
-        let is_cloud = self.registry.get(key.table).is_some_and(Table::is_cloud);
-        match self.base.and_then(|base| Version::of(base, key.label)) {
-            Some(version) if is_cloud => shadow::confirm(self.tx, key.table, &key.key, version),
-            Some(_) | None => Ok(()),
+            // A row that was offered to the hub and taken gets its version from the feed.
+            Some(Outcome::Applied | Outcome::Duplicate | Outcome::Conflict | Outcome::Stale)
+            | None => self.unpark(key),
         }
     }
 

@@ -156,6 +156,25 @@ pub(crate) fn accept(
     Ok(())
 }
 
+/// Makes a row one that the hub has not written, offered to it or not. How it stands is kept.
+///
+/// # Errors
+/// SQLite's, and [`CaptureError::Corrupt`] for a copy that cannot be read.
+pub(crate) fn reset(
+    conn: &Connection,
+    table: TableId,
+    key: &NaturalKey,
+    adopted: bool,
+) -> Result<()> {
+    let (Some(known), Some(copy)) = (known(conn, table, key)?, copy(conn, table, key)?) else {
+        return Ok(());
+    };
+    let row = copy.row.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    let Known { stored, .. } = known;
+    let reset = Record { version: Version::NONE, stored, sent: copy.sent, adopted, row };
+    record(conn, table, key, &reset)
+}
+
 /// Forgets a row.
 ///
 /// # Errors
@@ -176,22 +195,4 @@ pub(crate) fn add_surplus(conn: &Connection, table: TableId, change: i64) -> Res
     }
     let counted = registry::counters(conn, table)?.surplus;
     registry::set_surplus(conn, table, counted.saturating_add_signed(change))
-}
-
-/// Records that the hub took a row that was offered to it, under this version.
-///
-/// # Errors
-/// SQLite's.
-pub(crate) fn confirm(
-    conn: &Connection,
-    table: TableId,
-    key: &NaturalKey,
-    version: Version,
-) -> Result<()> {
-    let confirmed = conn
-        .prepare_cached(
-            "UPDATE _rowtide_rows SET version = ?3 WHERE t = ?1 AND key = ?2 AND version = 0",
-        )?
-        .execute(params![table.0, key.as_str(), version.0])?;
-    if confirmed > 0 { add_surplus(conn, table, -1) } else { Ok(()) }
 }
