@@ -126,10 +126,16 @@ impl Downlink {
             return Answered::OtherGeneration;
         }
         if batch.database != self.database || batch.prev != self.cursor || batch.next < batch.prev {
-            self.strike(format!(
+            let error = format!(
                 "the hub sent rows of {:?} from {} to {}, asked were those of {:?} from {}",
                 batch.database, batch.prev, batch.next, self.database, self.cursor,
-            ));
+            );
+            if batch.database == self.database && batch.next <= self.cursor {
+                // A late copy of what is applied: it says nothing against the hub.
+                self.error = Some(error);
+            } else {
+                self.strike(error);
+            }
             return Answered::OutOfOrder;
         }
         if batch.next == batch.prev {
