@@ -37,6 +37,8 @@ pub(crate) struct Ask {
     pub(crate) prev: Seq,
     /// Batches, at most.
     pub(crate) batches: usize,
+    /// Up to where its receipts are settled.
+    pub(crate) received: Seq,
 }
 
 /// Bounds of one batch, in raw bytes.
@@ -166,6 +168,7 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn lane(&mut self, ask: Ask) -> Result<()> {
+        self.relabel_stragglers(ask)?;
         let head = self.head(ask.lane)?;
         let mut drafting =
             Drafting { ask, drafts: Vec::new(), open: Draft::new(ask.lane, ask.prev, head) };
@@ -195,6 +198,27 @@ impl Planner<'_> {
             drafting.drafts.push(drafting.open);
         }
         self.plan.drafts.append(&mut drafting.drafts);
+        Ok(())
+    }
+
+    /// Keys that stand where everything is received came into the lane late: what had kept them in
+    /// another one was settled there. They get a new number, or no range would cover them.
+    fn relabel_stragglers(&mut self, ask: Ask) -> Result<()> {
+        let action = Action::Relabel { seed: ask.lane == Lane::Backfill };
+        let (labels, moves, tx) = (self.labels, &mut self.plan.moves, self.tx);
+        pending::walk(tx, Place::Lane(ask.lane), Seq::ZERO, |row| {
+            if row.seq > ask.received || moves.len() >= MOVES_MAX || tx.spent() {
+                return Ok(false);
+            }
+            if !labels.has(row.table, &row.key) {
+                let key = Candidate::folded(row).key;
+                moves.push(Move { key, action: action.clone() });
+            }
+            Ok(true)
+        })?;
+        for key in labels.logged_up_to(ask.lane, ask.received) {
+            moves.push(Move { key, action: action.clone() });
+        }
         Ok(())
     }
 

@@ -58,8 +58,13 @@ impl Capture {
         lanes: &[(Lane, Seq, usize)],
         batch_bytes: usize,
     ) -> Result<Vec<OutBatch>> {
-        let asks: Vec<Ask> =
-            lanes.iter().map(|&(lane, prev, batches)| Ask { lane, prev, batches }).collect();
+        let asks: Vec<Ask> = lanes
+            .iter()
+            .map(|&(lane, prev, batches)| {
+                let received = self.settled.position(lane).min(prev);
+                Ask { lane, prev, batches, received }
+            })
+            .collect();
         for ask in &asks {
             self.in_flight.forget_above(ask.lane, ask.prev);
         }

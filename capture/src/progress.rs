@@ -43,6 +43,17 @@ impl Settled {
         }
     }
 
+    /// Up to where a lane is settled.
+    pub(crate) fn position(&self, lane: Lane) -> Seq {
+        let [state, mutable, backfill] = &self.lanes;
+        let progress = match lane {
+            Lane::State => state,
+            Lane::Mutable => mutable,
+            Lane::Backfill => backfill,
+        };
+        progress.watermark().seq
+    }
+
     fn lane(&mut self, lane: Lane) -> &mut LaneProgress {
         let [state, mutable, backfill] = &mut self.lanes;
         match lane {

@@ -1,6 +1,8 @@
 //! Capture on real files: one binary, one module for each concern.
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod apply;
+mod batches;
 mod capture_keys;
 mod cloud;
 mod local;
