@@ -295,7 +295,7 @@ pub struct FeedRequest {
     /// Numbers of the dataspaces that are asked for, each with the source whose rows are meant:
     /// the dataspace's own for scope `all`, the device for scope `source`.
     pub dataspaces: BTreeSet<(i64, SourceId)>,
-    /// Entries to consider at most.
+    /// Entries of the page at most.
     pub entries_max: usize,
 }
 
@@ -314,15 +314,15 @@ pub struct FeedEntry {
     pub version: Version,
 }
 
-/// Entries that are the newest of their row, in commit order.
+/// Entries that are the newest of their row, in commit order. Superseded ones are left out: the
+/// row's newer entry follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FeedPage {
     /// The entries.
     pub entries: Vec<FeedEntry>,
-    /// The last position that was considered, also of entries that were left out because a newer
-    /// one of the same row follows.
-    pub scanned: Cursor,
-    /// Whether the feed holds more after `scanned`.
+    /// The position of the last one; that of the request when there is none.
+    pub end: Cursor,
+    /// Whether the feed holds more after `end`.
     pub more: bool,
 }
 

@@ -220,3 +220,81 @@ fn undeclared(dataspace: &Dataspace, sent: &[(String, Value)]) -> String {
     let surplus = sent.iter().find(|(name, _)| dataspace.field(name).is_none());
     surplus.map(|(name, _)| name.clone()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use sync_proto::message::Outcome;
+    use sync_proto::{RowHash, Stamp, Version};
+
+    use super::{Refused, admit, swap};
+    use crate::plane::WriteCondition::{self, Absent, Match, None as Free};
+
+    const A: RowHash = RowHash([1; 16]);
+    const B: RowHash = RowHash([2; 16]);
+    const GONE: RowHash = RowHash::TOMBSTONE;
+
+    fn stamp(stored: Option<(i64, RowHash)>) -> Option<Stamp> {
+        stored.map(|(version, hash)| Stamp { version: Version(version), hash })
+    }
+
+    type Case = (Option<(i64, RowHash)>, WriteCondition, Option<i64>, Result<Version, Refused>);
+
+    #[test]
+    fn api_writes_by_stored_row_condition_and_version() {
+        let far = Version::STEP_MAX;
+        let conflict = Err(Refused::Conflict);
+        let range = |version| Err(Refused::Range(Version(version)));
+        let at = |version| Ok(Version(version));
+        #[rustfmt::skip]
+        let cases: &[Case] = &[
+            // stored            condition            version         verdict
+            (None,               Free,                None,           at(1)),
+            (None,               Free,                Some(7),        at(7)),
+            (None,               Free,                Some(0),        range(0)),
+            (None,               Free,                Some(-1),       range(-1)),
+            (None,               Free,                Some(far),      at(far)),
+            (None,               Free,                Some(far + 1),  range(far + 1)),
+            (None,               Absent,              None,           at(1)),
+            (None,               Match(Version(0)),   None,           conflict),
+            (Some((5, A)),       Free,                None,           at(6)),
+            (Some((5, A)),       Free,                Some(6),        at(6)),
+            (Some((5, A)),       Free,                Some(5),        conflict),
+            (Some((5, B)),       Free,                Some(5),        conflict),
+            (Some((5, A)),       Free,                Some(4),        conflict),
+            (Some((5, A)),       Free,                Some(far + 5),  at(far + 5)),
+            (Some((5, A)),       Free,                Some(far + 6),  range(far + 6)),
+            (Some((5, A)),       Match(Version(5)),   None,           at(6)),
+            (Some((5, A)),       Match(Version(5)),   Some(9),        at(9)),
+            (Some((5, A)),       Match(Version(5)),   Some(5),        conflict),
+            (Some((5, A)),       Match(Version(4)),   Some(9),        conflict),
+            (Some((5, A)),       Absent,              None,           conflict),
+            (Some((5, GONE)),    Absent,              None,           at(6)),
+            (Some((5, GONE)),    Match(Version(5)),   None,           at(6)),
+            (Some((i64::MAX, A)), Free,               None,           range(i64::MAX)),
+        ];
+        for (stored, condition, version, verdict) in cases {
+            let got = admit(stamp(*stored), *condition, version.map(Version), A);
+            assert_eq!(got, *verdict, "{stored:?} {condition:?} {version:?}");
+        }
+    }
+
+    #[test]
+    fn swaps_by_stored_row_and_base() {
+        #[rustfmt::skip]
+        let cases: &[(Option<(i64, RowHash)>, i64, Result<Version, Outcome>)] = &[
+            // stored          base  verdict on content A
+            (None,             0,    Ok(Version(1))),
+            (None,             3,    Err(Outcome::Conflict)),
+            (Some((1, A)),     0,    Err(Outcome::Duplicate)),
+            (Some((9, A)),     9,    Err(Outcome::Duplicate)),
+            (Some((1, B)),     0,    Err(Outcome::Conflict)),
+            (Some((9, B)),     9,    Ok(Version(10))),
+            (Some((9, B)),     8,    Err(Outcome::Conflict)),
+            (Some((9, GONE)),  0,    Err(Outcome::Conflict)),
+            (Some((9, GONE)),  9,    Ok(Version(10))),
+        ];
+        for (stored, base, verdict) in cases {
+            assert_eq!(swap(stamp(*stored), Version(*base), A), *verdict, "{stored:?} {base}");
+        }
+    }
+}

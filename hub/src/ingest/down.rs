@@ -87,9 +87,9 @@ impl Ingest {
         let (rows, sent) = pack_fitting(&targets, &fed[..count]).map_err(|error| {
             StoreError::Failed { what: "packing rows of the feed", source: error.into() }
         })?;
-        // Everything up to `scanned` was looked at, unless the batch was cut before its last row.
+        // Entries whose row is gone from its plane are passed too, unless the batch was cut.
         let next = if sent == fed.len() {
-            page.scanned
+            page.end
         } else {
             fed[..sent].last().map_or(*cursor, |(entry, _)| entry.position)
         };

@@ -190,6 +190,7 @@ CREATE INDEX history_row ON history (dataspace, source_id, natural_key, version)
 CREATE INDEX history_at ON history (at);
 
 -- The feed: (kind, container, item) changed. Ids rise in commit order and are never reused.
+-- superseded: a later entry of the same item follows.
 CREATE TABLE outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     term INTEGER NOT NULL,
@@ -198,9 +199,11 @@ CREATE TABLE outbox (
     source_id BLOB NOT NULL,
     natural_key TEXT NOT NULL,
     version INTEGER NOT NULL,
+    superseded INTEGER NOT NULL DEFAULT 0,
     at INTEGER NOT NULL
 );
 
-CREATE INDEX outbox_source ON outbox (container, source_id, id);
-CREATE INDEX outbox_row ON outbox (container, source_id, natural_key, id);
-CREATE INDEX outbox_at ON outbox (at);
+CREATE INDEX outbox_feed ON outbox (container, source_id, id) WHERE superseded = 0;
+CREATE UNIQUE INDEX outbox_newest ON outbox (container, source_id, natural_key)
+    WHERE superseded = 0;
+CREATE INDEX outbox_superseded ON outbox (at) WHERE superseded = 1;

@@ -17,8 +17,9 @@ use crate::error::StoreError;
 /// Readers of one file: reads are short, and more of them than cores gain nothing.
 const READERS: usize = 4;
 
-/// Calls that wait for one file: more than a hub's connections that can be served in time.
-const WAITING_MAX: usize = 1024;
+/// Calls that wait for one file: one change can wake every device that waits, so more than one hub
+/// has devices.
+const WAITING_MAX: usize = 8192;
 
 /// How long a write waits for another process's transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -466,7 +466,7 @@ fn drop_superseded_outcomes(
         "DELETE FROM down_outcomes WHERE database = ?1 AND EXISTS (
             SELECT 1 FROM lineages AS l JOIN dataspaces AS s ON s.number = l.dataspace
             JOIN outbox AS o ON o.container = l.dataspace AND o.source_id IN (s.id, ?2)
-                AND o.natural_key = down_outcomes.natural_key
+                AND o.natural_key = down_outcomes.natural_key AND o.superseded = 0
             WHERE l.database = ?1 AND l.table_name = down_outcomes.table_name
                 AND o.id <= ?3 AND o.version > down_outcomes.version)",
         params![database, Sql(device), applied_hi],

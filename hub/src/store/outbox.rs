@@ -29,20 +29,27 @@ pub(super) struct Change<'a> {
     pub(super) at: UnixMillis,
 }
 
-/// Adds an entry. The term is read in the same transaction, so (term, id) rises in commit order
-/// even when two processes serve from the store.
+/// Adds an entry, which supersedes the row's entry before. The term is read in the same
+/// transaction, so (term, id) rises in commit order even when two processes serve from the store.
 pub(super) fn append(tx: &Transaction<'_>, change: &Change<'_>) -> Result<(), DbError> {
-    let term = term::newest(tx)?;
-    let sql = "INSERT INTO outbox (term, kind, container, source_id, natural_key, version, at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    tx.prepare_cached(sql)?.execute(params![
-        term,
+    let Change { dataspace, source_id, key, version, at } = *change;
+    tx.prepare_cached(
+        "UPDATE outbox SET superseded = 1 WHERE container = ?1 AND source_id = ?2
+         AND natural_key = ?3 AND superseded = 0",
+    )?
+    .execute(params![dataspace, Sql(source_id), Sql(key)])?;
+    tx.prepare_cached(
+        "INSERT INTO outbox (term, kind, container, source_id, natural_key, version, at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        term::newest(tx)?,
         KIND_ROW,
-        change.dataspace,
-        Sql(change.source_id),
-        Sql(change.key),
-        Sql(change.version),
-        Sql(change.at),
+        dataspace,
+        Sql(source_id),
+        Sql(key),
+        Sql(version),
+        Sql(at),
     ])?;
     Ok(())
 }
@@ -50,25 +57,22 @@ pub(super) fn append(tx: &Transaction<'_>, change: &Change<'_>) -> Result<(), Db
 /// Whether the outbox has announced this version of a row or a newer one.
 pub(super) fn has_announced(tx: &Transaction<'_>, change: &Change<'_>) -> Result<bool, DbError> {
     let sql = "SELECT EXISTS (SELECT 1 FROM outbox WHERE container = ?1 AND source_id = ?2
-        AND natural_key = ?3 AND version >= ?4)";
-    let params =
-        params![change.dataspace, Sql(change.source_id), Sql(change.key), Sql(change.version)];
+        AND natural_key = ?3 AND superseded = 0 AND version >= ?4)";
+    let Change { dataspace, source_id, key, version, .. } = *change;
+    let params = params![dataspace, Sql(source_id), Sql(key), Sql(version)];
     Ok(tx.prepare_cached(sql)?.query_row(params, |row| row.get(0))?)
 }
 
 /// Reads entries after a position. Ids rise over all terms of one store, so the id alone finds
 /// them; that the position is one of this store has to be known.
 pub(super) fn feed(db: &Connection, request: &FeedRequest) -> Result<FeedPage, DbError> {
-    let sql = "SELECT o.id, o.term, o.natural_key, o.version,
-            EXISTS (SELECT 1 FROM outbox AS newer
-                WHERE newer.container = o.container AND newer.source_id = o.source_id
-                AND newer.natural_key = o.natural_key AND newer.id > o.id)
-        FROM outbox AS o INDEXED BY outbox_source
-        WHERE o.container = ?1 AND o.source_id = ?2 AND o.id > ?3 ORDER BY o.id LIMIT ?4";
+    let sql = "SELECT id, term, natural_key, version FROM outbox
+        WHERE container = ?1 AND source_id = ?2 AND superseded = 0 AND id > ?3
+        ORDER BY id LIMIT ?4";
     let mut statement = db.prepare_cached(sql)?;
     let after = signed(request.after.hi)?;
     let limit = i64::try_from(request.entries_max.saturating_add(1)).unwrap_or(i64::MAX);
-    let mut found: Vec<(FeedEntry, bool)> = Vec::new();
+    let mut entries = Vec::new();
     for (dataspace, source) in &request.dataspaces {
         let mut rows = statement.query(params![dataspace, Sql(*source), after, limit])?;
         while let Some(row) = rows.next()? {
@@ -76,27 +80,21 @@ pub(super) fn feed(db: &Connection, request: &FeedRequest) -> Result<FeedPage, D
             let (Sql(key), Sql(version)) = (row.get(2)?, row.get(3)?);
             let position = Cursor { term: unsigned(term)?, hi: unsigned(id)?, lo: 0 };
             let (dataspace, source_id) = (*dataspace, *source);
-            let entry = FeedEntry { position, dataspace, source_id, key, version };
-            found.push((entry, row.get(4)?));
+            entries.push(FeedEntry { position, dataspace, source_id, key, version });
         }
     }
-    found.sort_unstable_by_key(|(entry, _)| entry.position.hi);
-    let more = found.len() > request.entries_max;
-    found.truncate(request.entries_max);
-    let scanned = found.last().map_or(request.after, |(entry, _)| entry.position);
-    let newest = found.into_iter().filter(|(_, superseded)| !superseded);
-    Ok(FeedPage { entries: newest.map(|(entry, _)| entry).collect(), scanned, more })
+    entries.sort_unstable_by_key(|entry| entry.position.hi);
+    let more = entries.len() > request.entries_max;
+    entries.truncate(request.entries_max);
+    let end = entries.last().map_or(request.after, |entry| entry.position);
+    Ok(FeedPage { entries, end, more })
 }
 
-/// Deletes entries from before `before` that a newer entry of the same row follows.
+/// Deletes superseded entries from before `before`.
 pub(super) fn reap(tx: &Transaction<'_>, before: UnixMillis) -> Result<usize, DbError> {
     let sql = format!(
         "DELETE FROM outbox WHERE id IN (
-            SELECT o.id FROM outbox AS o WHERE o.at < ?1 AND EXISTS (
-                SELECT 1 FROM outbox AS newer
-                WHERE newer.container = o.container AND newer.source_id = o.source_id
-                AND newer.natural_key = o.natural_key AND newer.id > o.id)
-            LIMIT {REAP_ROWS})"
+            SELECT id FROM outbox WHERE superseded = 1 AND at < ?1 LIMIT {REAP_ROWS})"
     );
     Ok(tx.execute(&sql, [Sql(before)])?)
 }

@@ -134,7 +134,7 @@ async fn concurrent_writers_leave_no_position_behind() {
             while seen.len() < usize::try_from(WRITERS * WRITES).unwrap() {
                 let page = hub.state().feed(request.clone()).await.unwrap();
                 assert!(page.entries.iter().all(|entry| entry.position > request.after));
-                request.after = page.scanned;
+                request.after = page.end;
                 seen.extend(page.entries.into_iter().map(|entry| entry.key.to_string()));
             }
             seen

@@ -86,7 +86,7 @@ async fn positions_that_the_restored_store_gives_out_again_are_not_mistaken() {
     one.cursor = Cursor::ZERO;
     let fed = one.pull(&rig.hub).await;
     assert_eq!(fed[0].rows[0].values, [Value::text("a"), Value::Int(19)]);
-    assert!(one.cursor > before, "new terms are above old ones");
+    assert_ne!(one.cursor, before, "the same number under another term");
 }
 
 #[tokio::test]
