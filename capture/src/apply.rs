@@ -78,7 +78,7 @@ pub(crate) fn apply(
     let mut outcomes = sorted.outcomes;
     let rows = DownRows::new(sorted.rows, Some(batch.next));
     if known {
-        outcomes.extend(conns.read(|tx| refused_before(tx, registry, rows.rows()))?);
+        outcomes.extend(refused_before(conns, registry, rows.rows())?);
     } else {
         let settled = run(conns, registry, &rows, 0..rows.len())?;
         let applied = settled.iter().any(|row| row.outcome == Outcome::Applied);
@@ -235,16 +235,34 @@ fn reported(
 
 /// The rows of a batch that was applied before and that the file refused then.
 fn refused_before(
-    conn: &Connection,
+    conns: &mut Connections,
     registry: &Registry,
     rows: &[DownRow<'_>],
 ) -> Result<Vec<DownOutcome>> {
     let mut refused = Vec::new();
-    for row in rows {
-        let entry = parked::entry(conn, row.table, row.key.as_str(), Direction::Down)?;
-        if let Some((_, reason)) = entry.filter(|(number, _)| *number == row.version.0) {
-            refused.push(named_outcome(registry, row, Outcome::Rejected(reason)));
+    if !conns.read(|tx| parked::any(tx, Direction::Down))? {
+        return Ok(refused);
+    }
+    let mut looked = 0;
+    while looked < rows.len() {
+        let some = conns.read(|tx| {
+            let mut some = Vec::new();
+            for row in &rows[looked..] {
+                let key = row.key.as_str();
+                some.push(parked::entry(tx, row.table, key, Direction::Down)?);
+                if tx.spent() {
+                    break;
+                }
+            }
+            Ok(some)
+        })?;
+        for (row, entry) in rows[looked..].iter().zip(&some) {
+            if let Some((_, reason)) = entry.as_ref().filter(|entry| entry.0 == row.version.0) {
+                let outcome = Outcome::Rejected(reason.clone());
+                refused.push(named_outcome(registry, row, outcome));
+            }
         }
+        looked += some.len();
     }
     Ok(refused)
 }

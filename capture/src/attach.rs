@@ -3,8 +3,9 @@
 //! In short transactions, each resumable: every local row that the hub has not written gets a
 //! shadow copy at version 0, and where the hub has nothing yet, the row is offered to it. A table
 //! that was attached before is verified first, because it may have been built anew: rows that
-//! differ from what was applied are logged, and the local check puts them back. Once attached, a
-//! row without a copy is a local write. No row is deleted here.
+//! differ from what was applied are logged, and the local check puts them back. Where the hub has
+//! lost its history, versions of the old one are forgotten instead. Once attached, a row without a
+//! copy is a local write. No row is deleted here.
 
 use rusqlite::Connection;
 use sync_proto::{Cursor, Lane, NaturalKey, RowHash, Value, Version};
@@ -32,16 +33,24 @@ const BACKLOG_MAX: usize = 2_048;
 enum Stage {
     /// Comparing what was applied before, after this key text.
     Verify(Option<String>),
+    /// Forgetting the versions of a hub that is no more, after this key text.
+    Reset(Option<String>),
     /// Taking the file's rows, after this key.
     Take(Option<Vec<Value>>),
 }
 
 /// Starts attaching a table, and answers it as it was saved. The feed is taken from its start
-/// again, because rows of the table may have passed by.
+/// again, because rows of the table may have passed by. `hub_lost`: what was applied before came
+/// from a hub that has lost it or is another one, so its versions say nothing any more.
 ///
 /// # Errors
 /// SQLite's.
-pub(crate) fn begin(conn: &Connection, registry: &Registry, table: &Table) -> Result<Table> {
+pub(crate) fn begin(
+    conn: &Connection,
+    registry: &Registry,
+    table: &Table,
+    hub_lost: bool,
+) -> Result<Table> {
     for old in registry.tables() {
         let replaced = old.phase == Phase::Gone && old.id != table.id;
         if replaced && old.name().eq_ignore_ascii_case(table.name()) {
@@ -50,8 +59,13 @@ pub(crate) fn begin(conn: &Connection, registry: &Registry, table: &Table) -> Re
         }
     }
     let mut table = table.clone();
+    if hub_lost {
+        parked::forget(conn, table.id)?;
+    }
     let stage = if shadow::after(conn, table.id, None, 1)?.is_empty() {
         Stage::Take(None)
+    } else if hub_lost {
+        Stage::Reset(None)
     } else {
         Stage::Verify(None)
     };
@@ -117,7 +131,7 @@ fn look(tx: &ReadTx<'_>, table: &Table) -> Result<Option<(Keys, Stage)>> {
     }
     let stage = Stage::of(table.seed_after.as_deref())?;
     let keys = match &stage {
-        Stage::Verify(after) => {
+        Stage::Verify(after) | Stage::Reset(after) => {
             let known = shadow::after(tx, table.id, after.as_deref(), ROWS_MAX)?;
             let keys: Result<Vec<Vec<Value>>> = known.iter().map(batch::parts).collect();
             Keys { end: known.len() < ROWS_MAX, keys: keys? }
@@ -142,27 +156,26 @@ fn advance(tx: &WriteTx<'_>, table: &Table, work: &Keys, stage: &Stage) -> Resul
         }
         match stage {
             Stage::Verify(_) => verify(tx, table, &shape, parts)?,
+            Stage::Reset(_) => reset(tx, table, parts)?,
             Stage::Take(_) => take(tx, table, &shape, parts)?,
         }
         seen += 1;
     }
     let over = work.end && seen == work.keys.len();
-    let reached = work.keys[..seen].last();
     let mut table = table.clone();
-    match stage {
-        Stage::Verify(_) if over => table.seed_after = Stage::Take(None).into_seed_after(),
-        Stage::Verify(after) => {
-            let reached = reached.map(|parts| NaturalKey::of(parts).as_str().to_owned());
-            table.seed_after = Stage::Verify(reached.or_else(|| after.clone())).into_seed_after();
-        }
-        Stage::Take(_) if over => {
-            table.seed_after = None;
-            table.phase = Phase::Attached;
-        }
-        Stage::Take(after) => {
-            let reached = reached.cloned().or_else(|| after.clone());
-            table.seed_after = Stage::Take(reached).into_seed_after();
-        }
+    if over && matches!(stage, Stage::Take(_)) {
+        table.seed_after = None;
+        table.phase = Phase::Attached;
+    } else if over {
+        table.seed_after = Stage::Take(None).into_seed_after();
+    } else if let Some(reached) = work.keys[..seen].last() {
+        let text = || Some(NaturalKey::of(reached).as_str().to_owned());
+        let stage = match stage {
+            Stage::Verify(_) => Stage::Verify(text()),
+            Stage::Reset(_) => Stage::Reset(text()),
+            Stage::Take(_) => Stage::Take(Some(reached.clone())),
+        };
+        table.seed_after = stage.into_seed_after();
     }
     Ok(table)
 }
@@ -189,6 +202,24 @@ fn verify(tx: &WriteTx<'_>, table: &Table, shape: &Shape, parts: &[Value]) -> Re
     Ok(())
 }
 
+/// Makes a row that the hub wrote one that it has not written. A delete leaves nothing.
+fn reset(tx: &WriteTx<'_>, table: &Table, parts: &[Value]) -> Result<()> {
+    let key = NaturalKey::of(parts);
+    let Some(known) = shadow::known(tx, table.id, &key)? else { return Ok(()) };
+    if known.stored == RowHash::TOMBSTONE {
+        return shadow::forget(tx, table.id, &key);
+    }
+    let adopted = offers(table);
+    shadow::reset(tx, table.id, &key, adopted)?;
+    if known.version > Version::NONE {
+        shadow::add_surplus(tx, table.id, 1)?;
+    }
+    if adopted {
+        log::append(tx, table, parts, true)?;
+    }
+    Ok(())
+}
+
 /// Takes a row that the hub has not written. One without an identity cannot be taken.
 fn take(tx: &WriteTx<'_>, table: &Table, shape: &Shape, parts: &[Value]) -> Result<()> {
     let key = NaturalKey::of(parts);
@@ -208,24 +239,31 @@ fn take(tx: &WriteTx<'_>, table: &Table, shape: &Shape, parts: &[Value]) -> Resu
 }
 
 impl Stage {
-    /// A key has no NULL in it, so one in the first place marks the other stage.
+    /// A key has no NULL in it, so NULLs in front mark the other stages: one to verify, two to
+    /// reset, then the key's text.
     fn of(seed_after: Option<&[Value]>) -> Result<Self> {
-        match seed_after {
-            Some([Value::Null]) => Ok(Self::Verify(None)),
-            Some([Value::Null, Value::Text(key)]) => match String::from_utf8(key.clone()) {
-                Ok(key) => Ok(Self::Verify(Some(key))),
-                Err(error) => Err(CaptureError::corrupt(error.to_string())),
-            },
-            Some(key) => Ok(Self::Take(Some(key.to_vec()))),
-            None => Ok(Self::Take(None)),
-        }
+        let text = |key: &[u8]| {
+            let text = std::str::from_utf8(key);
+            text.map(str::to_owned).map_err(|error| CaptureError::corrupt(error.to_string()))
+        };
+        Ok(match seed_after {
+            Some([Value::Null]) => Self::Verify(None),
+            Some([Value::Null, Value::Text(key)]) => Self::Verify(Some(text(key)?)),
+            Some([Value::Null, Value::Null]) => Self::Reset(None),
+            Some([Value::Null, Value::Null, Value::Text(key)]) => Self::Reset(Some(text(key)?)),
+            Some(key) => Self::Take(Some(key.to_vec())),
+            None => Self::Take(None),
+        })
     }
 
     fn into_seed_after(self) -> Option<Vec<Value>> {
-        match self {
-            Self::Verify(None) => Some(vec![Value::Null]),
-            Self::Verify(Some(key)) => Some(vec![Value::Null, Value::text(key)]),
-            Self::Take(key) => key,
-        }
+        let (marks, key) = match self {
+            Self::Take(key) => return key,
+            Self::Verify(key) => (1, key),
+            Self::Reset(key) => (2, key),
+        };
+        let mut parts = vec![Value::Null; marks];
+        parts.extend(key.map(Value::text));
+        Some(parts)
     }
 }

@@ -341,6 +341,8 @@ pub(crate) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     conn.pragma_update(None, "cache_size", -CACHE_KIB).map_err(at)?;
     conn.pragma_update(None, "mmap_size", 0).map_err(at)?;
+    // What comes down obeys the schema, whatever SQLite was built with.
+    conn.pragma_update(None, "foreign_keys", true).map_err(at)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(at)?;
     Ok(conn)
 }

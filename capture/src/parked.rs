@@ -216,6 +216,15 @@ fn read_waiting(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Waiting>> {
     Ok(waiting)
 }
 
+/// Whether any row is set aside in that direction.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn any(conn: &Connection, direction: Direction) -> Result<bool> {
+    let sql = "SELECT 1 FROM _rowtide_parked WHERE direction = ?1 LIMIT 1";
+    Ok(conn.prepare_cached(sql)?.exists([direction.name()])?)
+}
+
 /// How many rows of a table are set aside, in both directions.
 ///
 /// # Errors

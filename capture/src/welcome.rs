@@ -93,7 +93,7 @@ impl Capture {
                 let Some(table) = registry.named(&status.table) else { continue };
                 let mut table = with_status(table, status);
                 if table.phase == Phase::New && table.flows() {
-                    table = attach::begin(tx, &registry, &table)?;
+                    table = attach::begin(tx, &registry, &table, hub_lost)?;
                 } else {
                     registry::save(tx, &table)?;
                 }
@@ -101,10 +101,19 @@ impl Capture {
             }
             Ok(registry)
         })?;
+        self.go_on_with(registry);
+        Ok(())
+    }
+
+    fn go_on_with(&mut self, registry: Registry) {
+        let flowed = |table: &Table| self.registry.get(table.id).is_some_and(Table::flows);
+        if registry.tables().iter().any(|table| table.flows() && !flowed(table)) {
+            // Rows that came down while their table did not flow can be applied.
+            self.retry_from = Some(0);
+        }
         self.registry = registry;
         self.unseen = true;
         self.alarms_changed = true;
-        Ok(())
     }
 
     fn set_state(&mut self, name: &str, state: &TableState) -> Result<()> {
@@ -118,9 +127,7 @@ impl Capture {
             registry.put(table);
             Ok(registry)
         })?;
-        self.registry = registry;
-        self.unseen = true;
-        self.alarms_changed = true;
+        self.go_on_with(registry);
         Ok(())
     }
 }
@@ -134,7 +141,14 @@ fn start_over(tx: &WriteTx<'_>, lanes: &[LanePosition]) -> Result<Registry> {
         progress::receive(tx, position.lane, position.seq)?;
     }
     meta::set_cursor(tx, Cursor::ZERO)?;
-    epoch::seed_all(tx)
+    let mut registry = epoch::seed_all(tx)?;
+    let cloud: Vec<Table> = registry.live().filter(|table| table.is_cloud()).cloned().collect();
+    for mut table in cloud {
+        table.phase = Phase::New;
+        registry::save(tx, &table)?;
+        registry.put(table);
+    }
+    Ok(registry)
 }
 
 fn with_status(table: &Table, status: &TableStatus) -> Table {

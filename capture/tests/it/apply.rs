@@ -186,10 +186,34 @@ fn app_04_only_the_rows_that_break_a_reference_wait() {
     let receipt =
         device.down(&[p(vec![gone(3, vec![int(1), Value::Null]), put(3, vec![int(2), int(7)])])]);
     assert_eq!(outcomes(&receipt), [("i:1", "rejected", "foreign_key")]);
-    assert_eq!(device.rows("SELECT v FROM p WHERE id <= 2 ORDER BY id"), [[int(0)], [int(0)], [int(7)]]);
+    assert_eq!(
+        device.rows("SELECT v FROM p WHERE id <= 2 ORDER BY id"),
+        [[int(0)], [int(0)], [int(7)]]
+    );
     let children = (1..=40).filter(|id| id % 4 == 1);
     device.take(&[c(children.map(|id| gone(4, vec![int(id), int(0), int(0)])).collect())]);
     assert_eq!(device.rows("SELECT count(*) FROM p WHERE id = 1"), [[int(0)]]);
+    assert_eq!(device.parked(), []);
+}
+
+#[test]
+fn app_04_references_reach_across_transactions() {
+    let mut device = Device::new(FAMILY, &["p", "c", "n"]);
+    let n = 4_000;
+    let ids = || 1..=n;
+    // Every child comes before every parent, in more rows than one transaction takes.
+    device.take(&[
+        table("c", &["id", "pid"], ids().map(|id| put(1, vec![int(id), int(id)])).collect()),
+        table("p", &["id"], ids().map(|id| put(1, vec![int(id)])).collect()),
+    ]);
+    assert_eq!(device.rows("SELECT count(*) FROM c JOIN p ON p.id = c.pid"), [[int(n)]]);
+    // Every parent goes before every child.
+    let gone = |id| gone(2, vec![int(id)]);
+    device.take(&[
+        table("p", &["id"], ids().map(gone).collect()),
+        table("c", &["id"], ids().map(gone).collect()),
+    ]);
+    assert_eq!(device.rows("SELECT count(*) FROM c, p"), [[int(0)]]);
     assert_eq!(device.parked(), []);
 }
 
@@ -528,8 +552,7 @@ fn app_15_a_crash_between_any_two_transactions_is_safe() {
             let at = target.join(format!("{}.db", taken.len()));
             // A read transaction holds the file still while it is copied.
             let conn = connect(&path);
-            let busy = std::time::Duration::from_millis(1_000);
-            conn.busy_timeout(busy).unwrap();
+            conn.busy_timeout(Duration::from_secs(1)).unwrap();
             conn.execute("VACUUM INTO ?1", [at.to_str().unwrap()]).unwrap();
             taken.push(at);
             std::thread::sleep(Duration::from_millis(5));
@@ -567,6 +590,38 @@ fn app_15_a_crash_between_any_two_transactions_is_safe() {
         );
         assert_eq!(again.rows("SELECT count(*) FROM t"), [[int(rows)]]);
     }
+}
+
+#[test]
+fn a_rollback_journal_serves_as_well() {
+    let schema = "CREATE TABLE t(id INTEGER PRIMARY KEY, v, pad);
+                  CREATE TABLE mine(id INTEGER PRIMARY KEY, at)";
+    let mut device = Device::with_rollback_journal(schema, &["t"]);
+    let path = device.path().to_owned();
+    let (done, stop) = std::sync::mpsc::sync_channel::<()>(1);
+    let neighbour = std::thread::spawn(move || {
+        let app = connect(&path);
+        let mut writes = 0_i64;
+        while stop.try_recv().is_err() {
+            app.execute("INSERT INTO mine(at) VALUES(?1)", [writes]).expect("no write fails");
+            let read = app.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+            read.expect("no read fails");
+            writes += 1;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        writes
+    });
+    let rows = (1..=3_000).map(|id| put(1, vec![int(id), int(id), text("x")])).collect();
+    let batch = device.batch(&[table("t", &["id", "v", "pad"], rows)]);
+    assert_eq!(device.apply(&batch).outcomes, []);
+    device.app().execute("UPDATE t SET v = 0 WHERE id <= 100", []).unwrap();
+    device.settle();
+    done.send(()).unwrap();
+    assert!(neighbour.join().unwrap() > 5);
+    assert_eq!(device.rows("SELECT count(*), sum(v = id) FROM t"), [[int(3_000), int(3_000)]]);
+    let before = device.bytes();
+    device.apply(&batch);
+    assert_eq!(device.bytes(), before);
 }
 
 #[test]

@@ -27,6 +27,24 @@ pub(crate) struct Device {
 }
 
 impl Device {
+    /// The journal that the application chose.
+    fn set_journal(app: &Connection, mode: &str) {
+        let set: String =
+            app.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0)).unwrap();
+        assert_eq!(set, mode);
+    }
+
+    /// Like [`Device::new`], with a rollback journal instead of a write-ahead log.
+    pub(crate) fn with_rollback_journal(schema: &str, cloud: &[&str]) -> Self {
+        let device = Self::new(schema, cloud);
+        // Only a single connection may change the mode.
+        let Self { capture, config, dir, cursor, adopt } = device;
+        drop(capture);
+        Self::set_journal(&connect(&config.path), "delete");
+        let capture = open(&config, dir.path());
+        Self { capture, config, dir, cursor, adopt }
+    }
+
     /// A file with this schema whose named tables are cloud-authoritative, welcomed and attached.
     pub(crate) fn new(schema: &str, cloud: &[&str]) -> Self {
         let overrides = cloud.iter().map(|name| cloud_table(name)).collect();
@@ -46,9 +64,7 @@ impl Device {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("app.db");
         let app = connect(&path);
-        let mode: String =
-            app.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
-        assert_eq!(mode, "wal");
+        Self::set_journal(&app, "wal");
         app.execute_batch(schema).unwrap();
         Self::open(dir, path, overrides, adopt)
     }
@@ -78,10 +94,23 @@ impl Device {
 
     /// The hub's Welcome.
     pub(crate) fn welcome(&mut self) {
+        let same = Continuity::Same { lost_receipts: Vec::new() };
+        self.welcome_as(&TableState::Flowing, &same);
+    }
+
+    /// The Welcome of a hub that has lost what it had; its feed starts over.
+    pub(crate) fn welcome_after_loss(&mut self, adopt: bool) {
+        self.adopt = adopt;
+        self.cursor = Cursor::ZERO;
+        self.welcome_as(&TableState::Flowing, &Continuity::HubLost);
+    }
+
+    /// A Welcome with this state for every table.
+    pub(crate) fn welcome_as(&mut self, state: &TableState, continuity: &Continuity) {
         let facts = self.capture.facts().unwrap();
         let tables = facts.hello.tables.iter().map(|table| TableStatus {
             table: table.name.clone(),
-            state: TableState::Flowing,
+            state: state.clone(),
             adopt: self.adopt,
         });
         let welcome = Welcome {
@@ -100,8 +129,7 @@ impl Device {
                 window: 4,
             },
         };
-        let same = Continuity::Same { lost_receipts: Vec::new() };
-        self.capture.adopt_welcome(&welcome, &same).unwrap();
+        self.capture.adopt_welcome(&welcome, continuity).unwrap();
     }
 
     /// The agent's process ends and starts again.
@@ -126,11 +154,6 @@ impl Device {
     /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.config.path
-    }
-
-    /// Where the agent keeps its own state.
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
     }
 
     /// A connection as the application opens it.

@@ -5,6 +5,7 @@ mod apply;
 mod batches;
 mod capture_keys;
 mod cloud;
+mod enrol;
 mod local;
 mod model;
 mod parked;
