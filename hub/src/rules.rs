@@ -123,20 +123,18 @@ pub fn judge(stored: Option<Stamp>, incoming: Stamp) -> Outcome {
     }
 }
 
-/// What becomes of a compare-and-swap that expects version `base`, and the version that it gets.
-/// Content that is there already is a duplicate whoever wrote it: a repeated swap is no conflict.
+/// What becomes of a device's compare-and-swap that expects version `base`, and the version that
+/// it gets. Devices may only bring rows that were never written. Content that is there already is
+/// a duplicate whoever wrote it: a repeated swap is no conflict.
 ///
 /// # Errors
 /// The outcome, when it is not written.
 pub fn swap(stored: Option<Stamp>, base: Version, hash: RowHash) -> Result<Version, Outcome> {
-    let current = stored.map_or(Version::NONE, |stamp| stamp.version);
-    if stored.is_some_and(|stamp| stamp.hash == hash) {
-        return Err(Outcome::Duplicate);
+    match stored {
+        None if base == Version::NONE => Ok(Version(1)),
+        Some(stored) if stored.hash == hash => Err(Outcome::Duplicate),
+        None | Some(_) => Err(Outcome::Conflict),
     }
-    if current != base {
-        return Err(Outcome::Conflict);
-    }
-    Version::of(current, Seq(1)).ok_or_else(|| judge(stored, Stamp { version: current, hash }))
 }
 
 /// Whether an API write may happen, and its version.
@@ -237,7 +235,8 @@ mod tests {
         stored.map(|(version, hash)| Stamp { version: Version(version), hash })
     }
 
-    type Case = (Option<(i64, RowHash)>, WriteCondition, Option<i64>, Result<Version, Refused>);
+    type WriteCase =
+        (Option<(i64, RowHash)>, WriteCondition, Option<i64>, Result<Version, Refused>);
 
     #[test]
     fn api_writes_by_stored_row_condition_and_version() {
@@ -246,7 +245,7 @@ mod tests {
         let range = |version| Err(Refused::Range(Version(version)));
         let at = |version| Ok(Version(version));
         #[rustfmt::skip]
-        let cases: &[Case] = &[
+        let cases: &[WriteCase] = &[
             // stored            condition            version         verdict
             (None,               Free,                None,           at(1)),
             (None,               Free,                Some(7),        at(7)),
@@ -278,20 +277,22 @@ mod tests {
         }
     }
 
+    type SwapCase = (Option<(i64, RowHash)>, i64, Result<Version, Outcome>);
+
     #[test]
     fn swaps_by_stored_row_and_base() {
         #[rustfmt::skip]
-        let cases: &[(Option<(i64, RowHash)>, i64, Result<Version, Outcome>)] = &[
+        let cases: &[SwapCase] = &[
             // stored          base  verdict on content A
             (None,             0,    Ok(Version(1))),
             (None,             3,    Err(Outcome::Conflict)),
             (Some((1, A)),     0,    Err(Outcome::Duplicate)),
             (Some((9, A)),     9,    Err(Outcome::Duplicate)),
             (Some((1, B)),     0,    Err(Outcome::Conflict)),
-            (Some((9, B)),     9,    Ok(Version(10))),
+            (Some((9, B)),     9,    Err(Outcome::Conflict)),
             (Some((9, B)),     8,    Err(Outcome::Conflict)),
             (Some((9, GONE)),  0,    Err(Outcome::Conflict)),
-            (Some((9, GONE)),  9,    Ok(Version(10))),
+            (Some((9, GONE)),  9,    Err(Outcome::Conflict)),
         ];
         for (stored, base, verdict) in cases {
             assert_eq!(swap(stamp(*stored), Version(*base), A), *verdict, "{stored:?} {base}");

@@ -20,6 +20,8 @@ mod state;
 mod term;
 mod write;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,8 +48,7 @@ impl Stores {
     /// Opens or creates the stores, starts a term, and notices a mutable store that is not the one
     /// that the state store last saw.
     pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(dir)
-            .map_err(|source| StoreError::Open { path: dir.to_owned(), source: source.into() })?;
+        make_folder(dir)?;
         let (state_path, mutable_path) = (dir.join(STATE_FILE), dir.join(MUTABLE_FILE));
         let mut state = Database::open(&state_path, migrate::HUB, OpenMode::Serve)?;
         let mut mutable = Database::open(&mutable_path, migrate::MUTABLE, OpenMode::Serve)?;
@@ -71,9 +72,17 @@ impl Stores {
 
     /// Opens the state store beside a process that serves from it: no term is started.
     pub(crate) fn open_beside(dir: &Path) -> Result<Arc<StateStore>, StoreError> {
-        std::fs::create_dir_all(dir)
-            .map_err(|source| StoreError::Open { path: dir.to_owned(), source: source.into() })?;
+        make_folder(dir)?;
         let state = Database::open(&dir.join(STATE_FILE), migrate::HUB, OpenMode::Beside)?;
         Ok(Arc::new(StateStore::new(Arc::new(state))))
     }
+}
+
+/// Creates the folder for its owner only: it holds every device's rows.
+fn make_folder(dir: &Path) -> Result<(), StoreError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|source| StoreError::Open { path: dir.to_owned(), source: source.into() })
 }

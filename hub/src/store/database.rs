@@ -30,6 +30,9 @@ const STATEMENTS: usize = 256;
 /// Page cache of one connection in KiB; five of them a file stay in the tens of megabytes.
 const CACHE_KIB: i64 = 8 * 1024;
 
+/// Bytes of the write-ahead log that are kept for reuse.
+const WAL_BYTES_KEPT: i64 = 64 << 20;
+
 /// What went wrong inside a transaction; the transaction is rolled back.
 #[derive(Debug)]
 pub(super) enum DbError {
@@ -209,7 +212,9 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
         if mode != "wal" {
             return Err(rusqlite::Error::InvalidQuery);
         }
-        db.pragma_update(None, "synchronous", "FULL")
+        db.pragma_update(None, "synchronous", "FULL")?;
+        // What a large transaction grew is given back at the next checkpoint.
+        db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_KEPT, |_| Ok(()))
     })
 }
 

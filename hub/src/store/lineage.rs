@@ -487,8 +487,8 @@ fn note_report(tx: &Transaction<'_>, device: SourceId, report: &Report) -> Resul
         .execute(params![
             database,
             table.table,
-            signed(table.pending)?,
-            signed(table.quarantine)?,
+            i64::try_from(table.pending).unwrap_or(i64::MAX),
+            i64::try_from(table.quarantine).unwrap_or(i64::MAX),
             status
         ])?;
     }

@@ -1,9 +1,9 @@
 //! P4: what comes twice, late or out of order changes no row and no line of history.
 
-use hub::plane::PageRequest;
+use hub::plane::{PageRequest, UpRow};
 use sync_proto::message::{Receipt, UpBatch};
 use sync_proto::schema::{Authority, Modality};
-use sync_proto::{Lane, Seq, Value};
+use sync_proto::{Lane, Seq, Value, Version};
 
 use crate::rig::{Device, Rig, gone, live, outcomes, put, rows, table};
 
@@ -192,4 +192,38 @@ async fn a_version_too_far_above_is_set_aside() {
         let welcome = device.next_epoch().greet(&rig.hub).await;
         assert!(welcome.base.0 < 1 << 30, "{}", welcome.base);
     }
+}
+
+/// A crash after the mutable plane took the rows and before the state store recorded the range.
+#[tokio::test]
+async fn rows_without_a_range_come_again_and_change_nothing() {
+    let rig = Rig::new();
+    let mut device = Device::new(
+        "gw",
+        vec![
+            table("shadow", Modality::State, Authority::Device),
+            table("orders", Modality::Mutable, Authority::Device),
+        ],
+    );
+    device.greet(&rig.hub).await;
+    let orders = rig.dataspace("orders").await;
+    let taken = rows("orders", vec![put(1, "a", 1), put(2, "b", 1)]);
+    let stored = taken.rows.iter().map(|row| UpRow {
+        source_id: device.id,
+        key: taken.key_of(row),
+        seq: Seq(row.number),
+        version: Version(row.number),
+        base: None,
+        values: taken.columns.iter().cloned().zip(row.values.clone()).collect(),
+        deleted: false,
+        hash: taken.hash_of(row),
+    });
+    rig.hub.mutable().insert(&orders, stored.collect()).await.unwrap();
+    let rig = rig.reopen_after(|_| {});
+    let before = contents(&rig).await;
+    let batch = device.batch(Lane::Backfill, 0, 3, &[taken, rows("shadow", vec![put(3, "a", 1)])]);
+    let receipt = device.up(&rig.hub, &batch).await;
+    assert_eq!(outcomes(&receipt), [(1, "duplicate"), (2, "duplicate")]);
+    assert_eq!(receipt.watermark, Seq(3));
+    assert_eq!(contents(&rig).await[1..], before, "the mutable rows were not written again");
 }

@@ -2,6 +2,8 @@
 //! view beside a running hub.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use hub::catalog::{CreateError, Credential, CredentialKind, NewToken, ProjectId};
 use hub::{Hub, HubOptions, StoreError};
@@ -63,6 +65,32 @@ async fn an_unfinished_set_up_is_finished() {
     std::fs::remove_file(dir.path().join("mutable.db")).unwrap();
     let hub = open(dir.path()).unwrap();
     assert!(hub.catalog().has_project(&ProjectId::default_project()).await.unwrap());
+}
+
+/// Kills real processes at moments spread over their set-up; whatever each leaves behind opens.
+#[tokio::test]
+async fn a_kill_at_any_moment_of_the_set_up_leaves_a_usable_store() {
+    let mut killed = 0;
+    for step in 0..30_u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_rowtide-hub"))
+            .args(["token", "new", "--api", "--data"])
+            .arg(dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        tokio::time::sleep(Duration::from_micros(step * 500)).await;
+        process.kill().unwrap();
+        killed += u32::from(process.wait().unwrap().code().is_none());
+        let hub = open(dir.path()).unwrap();
+        assert!(hub.catalog().has_project(&ProjectId::default_project()).await.unwrap());
+        let db = Connection::open(dir.path().join("hub.db")).unwrap();
+        let applied: i64 =
+            db.query_row("SELECT count(*) FROM migrations", [], |row| row.get(0)).unwrap();
+        assert_eq!(applied, 1, "after {} µs", step * 500);
+    }
+    assert!(killed > 0, "no process was killed before its end");
 }
 
 #[tokio::test]
