@@ -10,7 +10,9 @@ use capture::{ApplyOutcome, Capture, QuarantinedRow};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use sync_proto::continuity::Continuity;
-use sync_proto::message::{DownBatch, DownReceipt, Limits, TableState, TableStatus, Welcome};
+use sync_proto::message::{
+    DownBatch, DownReceipt, Limits, Outcome, TableState, TableStatus, Welcome,
+};
 use sync_proto::rows::{Row, TableRows, pack};
 use sync_proto::schema::{Authority, Modality};
 use sync_proto::{Cursor, Incarnation, SourceId, Value, Version};
@@ -288,4 +290,14 @@ pub(crate) fn int(n: i64) -> Value {
 /// A text.
 pub(crate) fn text(text: &str) -> Value {
     Value::text(text)
+}
+
+/// (key, outcome's name, code of a rejection) of every row that was not applied.
+pub(crate) fn outcomes(receipt: &DownReceipt) -> Vec<(&str, &'static str, &str)> {
+    let outcomes = receipt.outcomes.iter();
+    outcomes.map(|row| (row.key.as_str(), row.outcome.name(), code(&row.outcome))).collect()
+}
+
+fn code(outcome: &Outcome) -> &str {
+    if let Outcome::Rejected(reason) = outcome { &reason.code } else { "" }
 }
