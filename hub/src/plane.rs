@@ -322,8 +322,6 @@ pub struct FeedPage {
     pub entries: Vec<FeedEntry>,
     /// The position of the last one; that of the request when there is none.
     pub end: Cursor,
-    /// Whether the feed holds more after `end`.
-    pub more: bool,
 }
 
 /// What was given up because of its age.

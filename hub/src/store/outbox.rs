@@ -71,7 +71,7 @@ pub(super) fn feed(db: &Connection, request: &FeedRequest) -> Result<FeedPage, D
         ORDER BY id LIMIT ?4";
     let mut statement = db.prepare_cached(sql)?;
     let after = signed(request.after.hi)?;
-    let limit = i64::try_from(request.entries_max.saturating_add(1)).unwrap_or(i64::MAX);
+    let limit = i64::try_from(request.entries_max).unwrap_or(i64::MAX);
     let mut entries = Vec::new();
     for (dataspace, source) in &request.dataspaces {
         let mut rows = statement.query(params![dataspace, Sql(*source), after, limit])?;
@@ -84,10 +84,9 @@ pub(super) fn feed(db: &Connection, request: &FeedRequest) -> Result<FeedPage, D
         }
     }
     entries.sort_unstable_by_key(|entry| entry.position.hi);
-    let more = entries.len() > request.entries_max;
     entries.truncate(request.entries_max);
     let end = entries.last().map_or(request.after, |entry| entry.position);
-    Ok(FeedPage { entries, end, more })
+    Ok(FeedPage { entries, end })
 }
 
 /// Deletes superseded entries from before `before`.
