@@ -79,7 +79,8 @@ impl FileId {
         if meta.is_dir() {
             return Err(CaptureError::Directory { path: path.to_owned() });
         }
-        if meta.len() == 0 {
+        // To SQLite a file of one byte is an empty one as well.
+        if meta.len() <= 1 {
             return Err(CaptureError::Empty { path: path.to_owned() });
         }
         Ok(Self { dev: meta.dev(), ino: meta.ino() })

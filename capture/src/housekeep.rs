@@ -150,7 +150,9 @@ impl Capture {
             let retried = apply::retry_down(&mut self.connections, &self.registry, after)?;
             self.retry_from = retried.next;
             self.alarms_changed |= retried.applied > 0;
-            return Ok(true);
+            if retried.next.is_some() {
+                return Ok(true);
+            }
         }
         // Seeds that wait for others to be sent are looked at when those are.
         match self.release_step()? {

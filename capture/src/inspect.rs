@@ -201,7 +201,8 @@ fn named(config: &DatabaseConfig) -> impl Iterator<Item = &str> {
 
 fn list(conn: &Connection) -> Result<Vec<(String, Kind)>> {
     let mut statement = conn.prepare_cached(
-        "SELECT name, type FROM pragma_table_list WHERE schema = 'main' ORDER BY name",
+        "SELECT name, type FROM pragma_table_list \
+         WHERE schema = 'main' AND name <> 'sqlite_schema' ORDER BY name",
     )?;
     let mut rows = statement.query([])?;
     let mut found = Vec::new();

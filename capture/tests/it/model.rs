@@ -227,14 +227,23 @@ impl Device {
 
     /// A device on a file `app.db` that is in the folder already.
     pub(crate) fn on(dir: TempDir, adjust: impl FnOnce(&mut DatabaseConfig)) -> Self {
+        Self::meet(dir, Hub::new(), adjust)
+    }
+
+    /// Like [`Device::on`], with a hub that may know more.
+    pub(crate) fn meet(dir: TempDir, hub: Hub, adjust: impl FnOnce(&mut DatabaseConfig)) -> Self {
         let mut config = config(&dir.path().join("app.db"));
         adjust(&mut config);
         let capture = open(&config, dir.path());
         let bounds = TailBounds::default();
-        let hub = Hub::new();
         let mut device = Self { capture, config, hub, dir, bounds, ends: BTreeMap::new() };
         device.greet();
         device
+    }
+
+    /// The agent ends; the file stays.
+    pub(crate) fn close(self) -> TempDir {
+        self.dir
     }
 
     pub(crate) fn path(&self) -> PathBuf {
