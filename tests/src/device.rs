@@ -151,16 +151,21 @@ impl Device {
         found.cloned().with_context(|| format!("status has no table {table}: {status}"))
     }
 
-    /// Waits until the agent has nothing pending in any table.
+    /// Waits until the agent reached the hub and has nothing pending in any table.
     pub fn wait_drained(&mut self, bound: Duration) -> Result<()> {
         until("the agent to have nothing pending", bound, || {
             if let Some(status) = self.process()?.ended()? {
                 bail!("the agent ended with {status}:\n{}", self.output()?);
             }
             let status = self.status()?;
-            let tables = status["databases"][0]["tables"].as_array().cloned().unwrap_or_default();
-            let idle = |table: &Value| table["pending"] == 0 && table["status"] != "seeding";
-            ensure!(!tables.is_empty() && tables.iter().all(idle), "status: {status}");
+            let database = &status["databases"][0];
+            let tables = database["tables"].as_array().cloned().unwrap_or_default();
+            let settled = |table: &Value| {
+                let phase = table["status"].as_str().unwrap_or_default();
+                table["pending"] == 0 && !["seeding", "new", "attaching"].contains(&phase)
+            };
+            let live = database["link"] == "live" && !tables.is_empty();
+            ensure!(live && tables.iter().all(settled), "status: {status}");
             Ok(Some(()))
         })
     }

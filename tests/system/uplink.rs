@@ -118,7 +118,7 @@ fn device_tables_cannot_be_written_by_the_api() -> Result<()> {
 #[test]
 fn status_tells_pending_and_recovers() -> Result<()> {
     let (_folder, mut hub, mut device) = pair(&[ORDERS])?;
-    writer::shell(&device.app_db, SCHEMA)?;
+    writer::shell(&device.app_db, "CREATE TABLE orders(id TEXT PRIMARY KEY, status TEXT, n INT)")?;
     device.start()?;
     device.wait_drained(BOUND)?;
     hub.kill()?;
