@@ -37,6 +37,14 @@ pub struct StoredRow {
     pub deleted: bool,
 }
 
+impl StoredRow {
+    /// Bytes of its values: what bounds of memory count.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.values.iter().map(|(name, value)| name.len() + value.len_bytes()).sum()
+    }
+}
+
 /// Who writes: recorded in the history of a state row. Comes from the credential.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Author {
@@ -370,7 +378,8 @@ pub trait StatePlane: Send + Sync {
     /// [`StoreError`] when the store cannot answer.
     async fn list(&self, dataspace: &Dataspace, page: PageRequest) -> Result<Page, StoreError>;
 
-    /// Reads rows by identity, tombstones too; those never written are left out.
+    /// Reads rows by identity, tombstones too: one answer for each, in their order, `None` for a
+    /// row that was never written. Ends early once the rows hold `bytes_max` bytes of values.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot answer.
@@ -378,7 +387,8 @@ pub trait StatePlane: Send + Sync {
         &self,
         dataspace: &Dataspace,
         identities: Vec<(SourceId, NaturalKey)>,
-    ) -> Result<Vec<StoredRow>, StoreError>;
+        bytes_max: usize,
+    ) -> Result<Vec<Option<StoredRow>>, StoreError>;
 
     /// Whether no row was ever written, of that source or (`None`) of any.
     ///
@@ -448,7 +458,8 @@ pub trait MutablePlane: Send + Sync {
     /// [`StoreError`] when the store cannot answer.
     async fn list(&self, dataspace: &Dataspace, page: PageRequest) -> Result<Page, StoreError>;
 
-    /// Reads rows by identity, tombstones too; those never written are left out.
+    /// Reads rows by identity, tombstones too: one answer for each, in their order, `None` for a
+    /// row that was never written. Ends early once the rows hold `bytes_max` bytes of values.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot answer.
@@ -456,5 +467,6 @@ pub trait MutablePlane: Send + Sync {
         &self,
         dataspace: &Dataspace,
         identities: Vec<(SourceId, NaturalKey)>,
-    ) -> Result<Vec<StoredRow>, StoreError>;
+        bytes_max: usize,
+    ) -> Result<Vec<Option<StoredRow>>, StoreError>;
 }

@@ -4,7 +4,7 @@
 //! only where it stands at the first. Entries say that a row changed; its content is read when it
 //! is sent, so a row that changed again meanwhile goes out newer, and once more as a duplicate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ struct Target {
     source: SourceId,
 }
 
-/// An entry with the row that it speaks of, as it is stored now.
-type Fed = (FeedEntry, StoredRow);
+/// An entry with the row that it speaks of, as it is stored now; no row where its plane lost it.
+type Fed = (FeedEntry, Option<StoredRow>);
 
 impl Ingest {
     pub(super) async fn down_request(
@@ -83,16 +83,11 @@ impl Ingest {
         };
         let page = self.state.feed(feed).await?;
         let fed = self.fetch(&targets, page.entries).await?;
-        let count = cut(&fed);
-        let (rows, sent) = pack_fitting(&targets, &fed[..count]).map_err(|error| {
-            StoreError::Failed { what: "packing rows of the feed", source: error.into() }
+        let (rows, sent) = pack_fitting(&targets, &fed).map_err(|error| StoreError::Failed {
+            what: "packing rows of the feed",
+            source: error.into(),
         })?;
-        // Entries whose row is gone from its plane are passed too, unless the batch was cut.
-        let next = if sent == fed.len() {
-            page.end
-        } else {
-            fed[..sent].last().map_or(*cursor, |(entry, _)| entry.position)
-        };
+        let next = fed[..sent].last().map_or(*cursor, |(entry, _)| entry.position);
         let (database, generation) = (database.clone(), *generation);
         Ok(DownBatch { database, prev: *cursor, next, generation, rows })
     }
@@ -109,34 +104,40 @@ impl Ingest {
         Ok(flowing.collect())
     }
 
-    /// Reads the rows of entries, in the entries' order.
+    /// Reads the rows of as many entries from the start as make a batch of the size that devices
+    /// expect; at least one.
     async fn fetch(
         &self,
         targets: &[Target],
         entries: Vec<FeedEntry>,
     ) -> Result<Vec<Fed>, StoreError> {
-        let mut rows: BTreeMap<(i64, NaturalKey), StoredRow> = BTreeMap::new();
+        let mut answers: BTreeMap<i64, VecDeque<Option<StoredRow>>> = BTreeMap::new();
         for target in targets {
             let number = target.dataspace.number;
-            let wanted: Vec<(SourceId, NaturalKey)> = entries
-                .iter()
-                .filter(|entry| entry.dataspace == number)
-                .map(|entry| (entry.source_id, entry.key.clone()))
-                .collect();
+            let own = entries.iter().filter(|entry| entry.dataspace == number);
+            let wanted: Vec<(SourceId, NaturalKey)> =
+                own.map(|entry| (entry.source_id, entry.key.clone())).collect();
             if wanted.is_empty() {
                 continue;
             }
-            let found = match target.dataspace.modality {
-                Modality::State => self.state.rows(&target.dataspace, wanted).await?,
-                Modality::Mutable => self.mutable.rows(&target.dataspace, wanted).await?,
+            let (dataspace, bytes) = (&target.dataspace, BATCH_TARGET_BYTES);
+            let rows = match dataspace.modality {
+                Modality::State => self.state.rows(dataspace, wanted, bytes).await?,
+                Modality::Mutable => self.mutable.rows(dataspace, wanted, bytes).await?,
             };
-            rows.extend(found.into_iter().map(|row| ((number, row.natural_key.clone()), row)));
+            answers.insert(number, rows.into());
         }
-        let row_of = |entry: FeedEntry| {
-            let row = rows.remove(&(entry.dataspace, entry.key.clone()))?;
-            Some((entry, row))
-        };
-        Ok(entries.into_iter().filter_map(row_of).collect())
+        let (mut fed, mut bytes) = (Vec::new(), 0);
+        for entry in entries {
+            let answer = answers.get_mut(&entry.dataspace).and_then(VecDeque::pop_front);
+            let Some(row) = answer else { break };
+            bytes += row.as_ref().map_or(0, StoredRow::len_bytes);
+            if bytes > BATCH_TARGET_BYTES && !fed.is_empty() {
+                break;
+            }
+            fed.push((entry, row));
+        }
+        Ok(fed)
     }
 
     pub(super) async fn down_receipt(
@@ -166,16 +167,6 @@ impl Ingest {
     }
 }
 
-/// How many rows from the start make a batch of the size that devices expect; at least one.
-fn cut(fed: &[Fed]) -> usize {
-    let mut bytes = 0_usize;
-    let fits = fed.iter().take_while(|(_, row)| {
-        bytes += row.values.iter().map(|(_, value)| value.len_bytes()).sum::<usize>();
-        bytes <= BATCH_TARGET_BYTES
-    });
-    fits.count().max(usize::from(!fed.is_empty()))
-}
-
 /// Packs the rows, or as many from the start as fit a batch, and says how many that are. Sparse
 /// columns can make a batch larger than the sum of its values.
 fn pack_fitting(targets: &[Target], fed: &[Fed]) -> Result<(PackedRows, usize), RowsError> {
@@ -191,7 +182,7 @@ fn pack_fitting(targets: &[Target], fed: &[Fed]) -> Result<(PackedRows, usize), 
 fn tables_of(targets: &[Target], fed: &[Fed]) -> Vec<TableRows> {
     let rows_of = |target: &Target| {
         let own = fed.iter().filter(|(entry, _)| entry.dataspace == target.dataspace.number);
-        own.map(|(_, row)| row).collect::<Vec<_>>()
+        own.filter_map(|(_, row)| row.as_ref()).collect::<Vec<_>>()
     };
     let tables = targets.iter().map(|target| table_of(target, &rows_of(target)));
     tables.filter(|table| !table.rows.is_empty()).collect()

@@ -99,10 +99,13 @@ impl MutablePlane for MutableStore {
         &self,
         dataspace: &Dataspace,
         identities: Vec<(SourceId, NaturalKey)>,
-    ) -> Result<Vec<StoredRow>, StoreError> {
+        bytes_max: usize,
+    ) -> Result<Vec<Option<StoredRow>>, StoreError> {
         self.ensure(dataspace).await?;
         let dataspace = dataspace.clone();
-        let work = move |tx: &Transaction<'_>| row_table::read_many(tx, &dataspace, &identities);
+        let work = move |tx: &Transaction<'_>| {
+            row_table::read_many(tx, &dataspace, &identities, bytes_max)
+        };
         self.db.read("reading rows", work).await
     }
 }

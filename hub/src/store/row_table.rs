@@ -231,22 +231,27 @@ pub(super) fn page(
             return Ok(Page { rows, next });
         }
         let row = row_of(dataspace, row)?;
-        bytes +=
-            row.values.iter().map(|(name, value)| name.len() + value.len_bytes()).sum::<usize>();
+        bytes += row.len_bytes();
         rows.push(row);
     }
     Ok(Page { rows, next: None })
 }
 
-/// Reads rows by identity, tombstones too.
+/// Reads rows by identity, tombstones too, until they hold `bytes_max` bytes.
 pub(super) fn read_many(
     db: &Connection,
     dataspace: &Dataspace,
     identities: &[(SourceId, NaturalKey)],
-) -> Result<Vec<StoredRow>, DbError> {
-    let mut rows = Vec::with_capacity(identities.len());
+    bytes_max: usize,
+) -> Result<Vec<Option<StoredRow>>, DbError> {
+    let (mut rows, mut bytes) = (Vec::with_capacity(identities.len()), 0);
     for (source, key) in identities {
-        rows.extend(read(db, dataspace, *source, key)?);
+        if bytes >= bytes_max {
+            break;
+        }
+        let row = read(db, dataspace, *source, key)?;
+        bytes += row.as_ref().map_or(0, StoredRow::len_bytes);
+        rows.push(row);
     }
     Ok(rows)
 }

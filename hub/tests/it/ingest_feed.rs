@@ -154,20 +154,27 @@ async fn concurrent_writers_leave_no_position_behind() {
     }
 }
 
+/// The quickest of several waits counts: a busy machine delays some, but only a signal makes any
+/// quicker than the next look at the store.
 #[tokio::test]
 async fn a_waiting_request_is_woken_by_a_write() {
     let rig = Rig::new();
     let settings = rig.create(cloud_dataspace("settings")).await;
     let mut device = settings_device("gw");
     device.greet(&rig.hub).await;
-    let (hub, mut waiting) = (rig.hub.clone(), device.clone());
-    let started = Instant::now();
-    let wait = tokio::spawn(async move { waiting.pull_batch(&hub, 20_000).await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    rig.put(&settings, &text_key("a"), &[("v", Value::Int(1))]).await.unwrap();
-    let batch = wait.await.unwrap();
-    assert_eq!(fed(&unpack(&batch.rows).unwrap()).len(), 1);
-    assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
+    let mut quickest = Duration::MAX;
+    for n in 0..5 {
+        let (hub, mut waiting) = (rig.hub.clone(), device.clone());
+        let wait = tokio::spawn(async move { waiting.pull_batch(&hub, 20_000).await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let written = Instant::now();
+        rig.put(&settings, &text_key("a"), &[("v", Value::Int(n))]).await.unwrap();
+        let batch = wait.await.unwrap();
+        quickest = quickest.min(written.elapsed());
+        assert_eq!(fed(&unpack(&batch.rows).unwrap()).len(), 1);
+        device.cursor = batch.next;
+    }
+    assert!(quickest < Duration::from_millis(400), "{quickest:?}");
 }
 
 #[tokio::test]
