@@ -129,11 +129,11 @@ fn print_status(document: &Value) {
                 text(&table["modality"]),
                 text(&table["authority"]),
                 text(&table["status"]),
-                table["watermark"],
-                table["pending"],
+                table["watermark"].to_string(),
+                table["pending"].to_string(),
                 age.unwrap_or_else(|| "-".to_owned()),
-                table["quarantine"],
-                table["reverted"],
+                table["quarantine"].to_string(),
+                table["reverted"].to_string(),
             );
         }
     }
