@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use sync_proto::Seq;
 
-/// Looks that are remembered; when there are more, every other one is forgotten, so an age is
-/// exact to about a sixty-fourth.
+/// Looks that are remembered; when there are more, the one is forgotten that is missed least.
 const SIGHTS_MAX: usize = 128;
 
 /// When the log was seen to reach which number, oldest first.
@@ -26,11 +25,22 @@ impl Ages {
         }
         self.sights.push_back((newest, now));
         if self.sights.len() > SIGHTS_MAX {
-            let mut keep = false;
-            self.sights.retain(|_| {
-                keep = !keep;
-                keep
-            });
+            self.forget_one(now);
+        }
+    }
+
+    /// Forgets the look without which ages change least, in proportion to their length.
+    fn forget_one(&mut self, now: Instant) {
+        let error = |at: usize| {
+            // Numbers seen just after the look before would count from the look after.
+            let (before, after) = (self.sights[at - 1].1, self.sights[at + 1].1);
+            let age = now.duration_since(before).as_secs_f64();
+            after.duration_since(before).as_secs_f64() / age.max(f64::MIN_POSITIVE)
+        };
+        // The last one is today's, the first one is all that is known of what was there before.
+        let candidates = 1..self.sights.len().saturating_sub(1);
+        if let Some(at) = candidates.min_by(|a, b| error(*a).total_cmp(&error(*b))) {
+            self.sights.remove(at);
         }
     }
 
@@ -66,7 +76,10 @@ mod tests {
             ages.see(Seq(n.into()), start + Duration::from_secs(n.into()));
         }
         assert!(ages.sights.len() <= SIGHTS_MAX);
-        let age = ages.age(Seq(100), start + Duration::from_secs(10_000));
-        assert!(age > Duration::from_secs(9_000), "{age:?}");
+        for seq in [1_u32, 100, 5_000, 9_000, 9_900, 9_990] {
+            let age = ages.age(Seq(seq.into()), start + Duration::from_secs(10_000)).as_secs_f64();
+            let exact = f64::from(10_000 - seq);
+            assert!(age <= exact && age > exact * 0.8, "{seq}: {age} of {exact}");
+        }
     }
 }

@@ -176,15 +176,9 @@ impl Connections {
         durability: Durability,
         mut work: impl FnMut(&WriteTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let level = match durability {
-            Durability::Full => "FULL",
-            Durability::Relaxed if self.is_wal()? => "NORMAL",
-            // A rollback journal that is not synced can leave a broken file behind.
-            Durability::Relaxed => "FULL",
-        };
         for attempt in 1.. {
             std::thread::sleep(self.pause());
-            match self.write_once(level, &mut work) {
+            match self.write_once(durability, &mut work) {
                 Err(CaptureError::Busy { .. }) if attempt < ATTEMPTS_MAX => {
                     std::thread::sleep(RETRY_PAUSE);
                 }
@@ -219,7 +213,7 @@ impl Connections {
     /// # Errors
     /// SQLite's.
     pub(crate) fn checkpoint(&mut self) -> Result<()> {
-        if !self.wrote || !self.is_wal()? {
+        if !self.wrote {
             return Ok(());
         }
         self.wrote = false;
@@ -228,15 +222,15 @@ impl Connections {
             self.writer
                 .query_row(&sql, [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
         };
-        let checkpoint = || {
+        let checkpoint = || -> Result<()> {
+            // Without a WAL the length is -1.
             let (length, done) = frames("NOOP")?;
             if length >= WAL_FRAMES_MAX && done < length {
-                frames("PASSIVE").map(|_| ())
-            } else {
-                Ok(())
+                frames("PASSIVE")?;
             }
+            Ok(())
         };
-        match checkpoint().map_err(|error| CaptureError::from(error).at(&self.path)) {
+        match checkpoint().map_err(|error| error.at(&self.path)) {
             // Somebody else's checkpoint serves as well.
             Ok(()) | Err(CaptureError::Busy { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -245,9 +239,15 @@ impl Connections {
 
     fn write_once<T>(
         &mut self,
-        level: &str,
+        durability: Durability,
         work: &mut impl FnMut(&WriteTx<'_>) -> Result<T>,
     ) -> Result<T> {
+        let level = match durability {
+            Durability::Full => "FULL",
+            Durability::Relaxed if is_wal(&self.writer)? => "NORMAL",
+            // A rollback journal that is not synced can leave a broken file behind.
+            Durability::Relaxed => "FULL",
+        };
         self.writer.pragma_update(None, "synchronous", level)?;
         let tx = self.writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let started = Instant::now();
@@ -280,10 +280,6 @@ impl Connections {
             self.quiet_until = Instant::now() + started.elapsed() * PAUSE_FACTOR;
         }
         outcome
-    }
-
-    fn is_wal(&self) -> Result<bool> {
-        is_wal(&self.writer).map_err(|error| error.at(&self.path))
     }
 }
 

@@ -3,19 +3,19 @@
 
 use capture::config::TableConfig;
 use sync_proto::message::{Outcome, Reason, ToHub, UpBatch};
-use sync_proto::schema::Modality;
+use sync_proto::schema::{Authority, Modality};
 use sync_proto::session::OutBatch;
-use sync_proto::{Lane, Value, rows, wire};
+use sync_proto::{Lane, Value, Version, rows, wire};
 
-use crate::model::{Device, connect, folder, keyed};
+use crate::model::{Device, Hub, connect, folder, keyed};
 
 const T: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, v)";
 
 fn decode(batch: &OutBatch) -> UpBatch {
-    match wire::decode_to_hub(&batch.frame).unwrap() {
-        ToHub::Up(batch) => batch,
-        other => panic!("{other:?}"),
-    }
+    let ToHub::Up(batch) = wire::decode_to_hub(&batch.frame).unwrap() else {
+        panic!("a frame of fill is an UpBatch");
+    };
+    batch
 }
 
 /// (number, first value, whether it is a tombstone) of every row.
@@ -204,7 +204,7 @@ fn null_keys_are_set_aside_while_they_last() {
         }
         device.sync();
         let expected = ("t".to_owned(), "i:1,n:".to_owned(), "null_key".to_owned());
-        assert_eq!(device.parked(), [expected.clone()]);
+        assert_eq!(device.parked(), std::slice::from_ref(&expected));
         assert_eq!(device.hub.live("t").len(), 1);
         device.sql("DELETE FROM t WHERE v = 'x'");
         device.sync();
@@ -392,4 +392,23 @@ fn no_transaction_of_ours_is_open_after_a_call() {
         // Of the journal modes only WAL is kept in the file.
         assert_eq!(now == "wal", mode == "WAL", "we never set it");
     }
+}
+
+#[test]
+fn rows_offered_for_adoption_go_as_swaps_against_nothing() {
+    let dir = folder();
+    connect(&dir.path().join("app.db"))
+        .execute_batch("CREATE TABLE c(id INTEGER PRIMARY KEY, v); INSERT INTO c VALUES(1, 'a')")
+        .unwrap();
+    let mut hub = Hub::new();
+    hub.adopt = true;
+    let mut device = Device::meet(dir, hub, |config| {
+        config.overrides =
+            vec![TableConfig { authority: Authority::Cloud, ..TableConfig::new("c") }];
+    });
+    device.sync();
+    device.assert_equal("c", &["id"]);
+    assert!(device.hub.rows.values().all(|row| row.base == Some(Version::NONE)));
+    assert_eq!(device.hub.batches[0].lane, Lane::Backfill);
+    assert_eq!(device.waiting(), (0, 0));
 }

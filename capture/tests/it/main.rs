@@ -1,4 +1,5 @@
 //! Capture on real files: one binary, one module for each concern.
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod apply;
 mod batches;
@@ -14,4 +15,6 @@ mod parked;
 mod property;
 mod references;
 mod row;
+mod scale;
+mod status;
 mod uninstalling;

@@ -76,7 +76,7 @@ fn a_directory_is_no_database() {
 #[test]
 fn other_files_and_encrypted_ones_are_refused() {
     let noise: Vec<u8> =
-        (0..8192_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        (0..8192_u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[1]).collect();
     let contents: [&[u8]; 4] = [b"xy", b"just some text\n", &noise, &[0; 4096]];
     for bytes in contents {
         let dir = TempDir::new().unwrap();
