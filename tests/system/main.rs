@@ -6,6 +6,7 @@
 mod backlog;
 mod bad_input;
 mod downlink;
+mod lineage;
 mod neighbour;
 mod replay;
 mod tls;
