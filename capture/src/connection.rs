@@ -107,6 +107,8 @@ pub(crate) struct Connections {
     work: Duration,
     /// Something was committed since the last look at the WAL's length.
     wrote: bool,
+    /// Frames in the WAL when the file was last synced.
+    wal_length: i64,
 }
 
 impl Connections {
@@ -136,6 +138,7 @@ impl Connections {
             quiet_until: Instant::now(),
             work: WORK_MAX,
             wrote: false,
+            wal_length: 0,
         })
     }
 
@@ -217,23 +220,37 @@ impl Connections {
             return Ok(());
         }
         self.wrote = false;
-        let frames = |mode: &str| {
-            let sql = format!("PRAGMA main.wal_checkpoint({mode})");
-            self.writer
-                .query_row(&sql, [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
-        };
-        let checkpoint = || -> Result<()> {
-            // Without a WAL the length is -1.
-            let (length, done) = frames("NOOP")?;
-            if length >= WAL_FRAMES_MAX && done < length {
-                frames("PASSIVE")?;
-            }
-            Ok(())
-        };
-        match checkpoint().map_err(|error| error.at(&self.path)) {
+        // Without a WAL both are -1.
+        let (length, done) = self.wal("NOOP")?;
+        if length >= WAL_FRAMES_MAX && done < length {
+            self.wal("PASSIVE")?;
+        }
+        Ok(())
+    }
+
+    /// Puts on disk what a checkpoint of the application's moved into the file: with
+    /// synchronous=OFF it does not sync it, and a commit of ours syncs the WAL alone.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub(crate) fn sync_file(&mut self) -> Result<()> {
+        let (length, done) = self.wal("NOOP")?;
+        // A shorter WAL was begun anew, which only a checkpoint allows.
+        if done > 0 || length < self.wal_length {
+            self.wal("PASSIVE")?;
+        }
+        self.wal_length = length;
+        Ok(())
+    }
+
+    /// Frames in the WAL, and how many of them are in the file, after a checkpoint of this mode.
+    fn wal(&self, mode: &str) -> Result<(i64, i64)> {
+        let sql = format!("PRAGMA main.wal_checkpoint({mode})");
+        let frames = self.writer.query_row(&sql, [], |row| Ok((row.get(1)?, row.get(2)?)));
+        match frames.map_err(|error| CaptureError::from(error).at(&self.path)) {
             // Somebody else's checkpoint serves as well.
-            Ok(()) | Err(CaptureError::Busy { .. }) => Ok(()),
-            Err(error) => Err(error),
+            Err(CaptureError::Busy { .. }) => Ok((0, 0)),
+            frames => frames,
         }
     }
 

@@ -168,7 +168,7 @@ impl Work {
                     self.retire(conn, table)?;
                 }
                 let table = Table::new(registry::next_id(conn)?, spec.clone());
-                widen(conn, table.key_indexes().len())?;
+                widen(conn, table.key_width())?;
                 self.arm(conn, &table)?;
                 return self.keep(conn, table);
             }

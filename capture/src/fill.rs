@@ -197,6 +197,7 @@ impl Capture {
         })?;
         self.life = after;
         self.outside_behind = true;
+        self.connections.sync_file()?;
         self.save_outside()
     }
 }

@@ -34,14 +34,12 @@ impl InFlight {
         self.flights.push(flight);
     }
 
-    /// The batch that a receipt speaks of.
-    pub(crate) fn find(&self, lane: Lane, last: Seq, digest: Digest) -> Option<&Flight> {
-        self.flights.iter().find(|flight| is(flight, lane, last, digest))
-    }
-
-    /// Forgets a batch.
-    pub(crate) fn remove(&mut self, lane: Lane, last: Seq, digest: Digest) {
-        self.flights.retain(|flight| !is(flight, lane, last, digest));
+    /// Takes out the batch that a receipt speaks of.
+    pub(crate) fn take(&mut self, lane: Lane, last: Seq, digest: Digest) -> Option<Flight> {
+        let is =
+            |flight: &Flight| flight.lane == lane && flight.last == last && flight.digest == digest;
+        let at = self.flights.iter().position(is)?;
+        Some(self.flights.remove(at))
     }
 
     /// Forgets the batches of a lane above `prev`: the lane goes on from there, so they are not on
@@ -59,8 +57,4 @@ impl InFlight {
     pub(crate) fn clear(&mut self) {
         self.flights.clear();
     }
-}
-
-fn is(flight: &Flight, lane: Lane, last: Seq, digest: Digest) -> bool {
-    flight.lane == lane && flight.last == last && flight.digest == digest
 }

@@ -262,7 +262,7 @@ fn select(registry: &Registry, rest: &str) -> String {
 fn read(row: &Row<'_>, registry: &Registry) -> Result<Entry> {
     let table = TableId(row.get(1)?);
     // A number that the registry does not know is left to whoever reads the entry.
-    let width = registry.get(table).map_or(0, |table| table.key_indexes().len());
+    let width = registry.get(table).map_or(0, Table::key_width);
     let key: rusqlite::Result<Vec<Value>> =
         (0..width).map(|part| Ok(row::owned(row.get_ref(KEY_AT + part)?))).collect();
     let token = row.get_ref(3)?.as_blob().ok().and_then(|bytes| bytes.try_into().ok());

@@ -128,9 +128,14 @@ impl Table {
         self.spec.key()
     }
 
+    /// Number of key columns; 0 for a document table.
+    pub(crate) fn key_width(&self) -> usize {
+        self.spec.columns.iter().filter(|column| column.key_ordinal > 0).count()
+    }
+
     /// Whether at most one row is allowed, with no key columns.
     pub(crate) fn is_document(&self) -> bool {
-        self.spec.columns.iter().all(|column| column.key_ordinal == 0)
+        self.key_width() == 0
     }
 
     /// Whether its rows may be sent and applied.
@@ -240,7 +245,7 @@ impl Registry {
 
     /// Key columns that the log needs: the widest key of any table that ever was enrolled.
     pub(crate) fn key_width(&self) -> usize {
-        self.tables.iter().map(|table| table.key_indexes().len()).max().unwrap_or(0).max(1)
+        self.tables.iter().map(Table::key_width).max().unwrap_or(0).max(1)
     }
 
     /// Takes over a table as it was saved.
@@ -270,7 +275,7 @@ pub(crate) fn save(conn: &Connection, table: &Table) -> Result<()> {
         table.id.0,
         table.name(),
         encode(&table.spec)?,
-        i64::try_from(table.key_indexes().len()).unwrap_or(i64::MAX),
+        i64::try_from(table.key_width()).unwrap_or(i64::MAX),
         table.phase.name(),
         table.seed_after.as_ref().map(encode).transpose()?,
         table.hub.as_ref().map(encode).transpose()?,

@@ -38,22 +38,18 @@ impl Capture {
             tracing::debug!(database = self.config.name, "a receipt of another epoch is ignored");
             return Ok(());
         }
-        let found = self.in_flight.find(receipt.lane, receipt.last, receipt.digest);
-        let Some(flight) = found.cloned() else {
+        let found = self.in_flight.take(receipt.lane, receipt.last, receipt.digest);
+        let Some(flight) = found else {
             tracing::debug!(database = self.config.name, "a receipt of no known batch is ignored");
             return Ok(());
         };
         let outcomes: HashMap<Seq, &Outcome> =
             receipt.outcomes.iter().map(|row| (row.seq, &row.outcome)).collect();
-        let mut done = 0;
-        while done < flight.keys.len() {
-            let registry = &self.registry;
-            done += self.connections.write(Durability::Relaxed, |tx| {
-                Clearing::new(tx, registry, &outcomes).run(&flight.keys[done..])
-            })?;
+        if let Err(error) = self.clear(&flight, &outcomes) {
+            // What was cleared is cleared; the receipt may come again for the rest.
+            self.in_flight.add(flight);
+            return Err(error);
         }
-        self.close(&flight)?;
-        self.in_flight.remove(receipt.lane, receipt.last, receipt.digest);
         for key in &flight.keys {
             if let Some(outcome) = outcomes.get(&key.label) {
                 self.outcomes.count(key.table, outcome);
@@ -63,6 +59,18 @@ impl Capture {
             }
         }
         Ok(())
+    }
+
+    /// Clears a batch's keys, then marks its range.
+    fn clear(&mut self, flight: &Flight, outcomes: &HashMap<Seq, &Outcome>) -> Result<()> {
+        let mut done = 0;
+        while done < flight.keys.len() {
+            let registry = &self.registry;
+            done += self.connections.write(Durability::Relaxed, |tx| {
+                Clearing::new(tx, registry, outcomes).run(&flight.keys[done..])
+            })?;
+        }
+        self.close(flight)
     }
 
     /// Marks the range, and the tables that had rows in it.
