@@ -14,13 +14,21 @@ use rusqlite::ErrorCode;
 #[non_exhaustive]
 pub enum CaptureError {
     /// There is no file at the path.
-    #[error("{path}: there is no such file; start the application that creates it, or correct the path", path = path.display())]
+    #[error(
+        "{path}: there is no such file; start the application that creates it, or correct \
+         the path",
+        path = path.display()
+    )]
     Missing {
         /// The database file.
         path: PathBuf,
     },
     /// The file is there but has no content yet.
-    #[error("{path}: the file is empty; it becomes usable once the application has created its tables", path = path.display())]
+    #[error(
+        "{path}: the file is empty; it becomes usable once the application has created \
+         its tables",
+        path = path.display()
+    )]
     Empty {
         /// The database file.
         path: PathBuf,
@@ -32,19 +40,29 @@ pub enum CaptureError {
         path: PathBuf,
     },
     /// The file is not a SQLite database, or it is encrypted.
-    #[error("{path}: this is not a SQLite database, or it is encrypted; name a plain SQLite 3 file", path = path.display())]
+    #[error(
+        "{path}: this is not a SQLite database, or it is encrypted; name a plain SQLite 3 \
+         file",
+        path = path.display()
+    )]
     NotADatabase {
         /// The file as configured.
         path: PathBuf,
     },
     /// The file or its directory cannot be written.
-    #[error("{path}: the file or its directory is read-only; let this user write both", path = path.display())]
+    #[error(
+        "{path}: the file or its directory is read-only; let this user write both",
+        path = path.display()
+    )]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
     /// Another connection kept its lock for longer than is waited for.
-    #[error("{path}: another process holds the database's lock; tried again later", path = path.display())]
+    #[error(
+        "{path}: another process holds the database's lock; tried again later",
+        path = path.display()
+    )]
     Busy {
         /// The file.
         path: PathBuf,
@@ -56,7 +74,11 @@ pub enum CaptureError {
         path: PathBuf,
     },
     /// The file's content is damaged.
-    #[error("{path}: the database is damaged ({message}); run the sqlite3 shell's \".recover\" or restore a backup", path = path.display())]
+    #[error(
+        "{path}: the database is damaged ({message}); run the sqlite3 shell's \
+         \".recover\" or restore a backup",
+        path = path.display()
+    )]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -73,7 +95,11 @@ pub enum CaptureError {
         reason: String,
     },
     /// The agent's own state cannot be used.
-    #[error("{path}: the agent's state cannot be used ({message}); stop the agent and remove this file, every table is then sent again", path = path.display())]
+    #[error(
+        "{path}: the agent's state cannot be used ({message}); stop the agent and remove \
+         this file, every table is then sent again",
+        path = path.display()
+    )]
     State {
         /// The state file.
         path: PathBuf,

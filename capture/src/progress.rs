@@ -1,9 +1,9 @@
 //! Range ends per lane: what was sent, what is received, and the token of each.
 //!
-//! An end counts as received when the receipts of everything up to it are settled here, which may
-//! be later than the hub's watermark says. An end is written by the barrier before its batch leaves, and stays until an end at or above it
-//! is received, so that a lost receipt can be told from another history. Only a receipt, or the
-//! hub's word in a Welcome, marks one as received.
+//! An end is written by the barrier before its batch leaves, and stays until an end at or above it
+//! is received, so that a lost receipt can be told from another history. An end counts as received
+//! when the receipts of everything up to it are settled here, which may be later than the hub's
+//! watermark says.
 
 use rusqlite::{Connection, params};
 use sync_proto::continuity::KnownLane;

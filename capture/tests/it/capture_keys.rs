@@ -173,7 +173,8 @@ fn odd_names_and_generated_columns() {
         "order by \"x\"",
         &["select"],
         r#"INSERT INTO "order by ""x"""("select", "a ""b"" [c]") VALUES(1, 'one')"#,
-        r#"UPDATE "order by ""x""" SET "Ünï" = 5; INSERT INTO "order by ""x"""("select") VALUES(9)"#,
+        r#"UPDATE "order by ""x""" SET "Ünï" = 5;
+           INSERT INTO "order by ""x"""("select") VALUES(9)"#,
         r#"DELETE FROM "order by ""x""" WHERE "group" = 2"#,
     );
 }
@@ -219,7 +220,8 @@ fn every_conflict_clause_of_the_application_is_captured() {
     device.sync();
     device.sql(
         "UPDATE OR IGNORE t SET v = 'c' WHERE id = 1; UPDATE OR REPLACE t SET v = 'd' WHERE id = 2;
-         INSERT OR IGNORE INTO t VALUES(1, 'no'), (3, 'yes'); INSERT OR REPLACE INTO t VALUES(3, 'z');
+         INSERT OR IGNORE INTO t VALUES(1, 'no'), (3, 'yes');
+         INSERT OR REPLACE INTO t VALUES(3, 'z');
          INSERT INTO t VALUES(1, 'upsert') ON CONFLICT(id) DO UPDATE SET v = excluded.v",
     );
     device.sync();

@@ -104,92 +104,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn run(steps: Vec<Step>) {
-    let mut device = Device::new(SCHEMA);
-    let mut on_the_way: Vec<OutBatch> = Vec::new();
-    let mut columns = 0;
-    let take = |on_the_way: &mut Vec<OutBatch>, at: usize| {
-        (!on_the_way.is_empty()).then(|| on_the_way.remove(at % on_the_way.len()))
-    };
+    let mut play = Play { device: Device::new(SCHEMA), on_the_way: Vec::new(), columns: 0 };
     for step in steps {
-        match step {
-            Step::Write(sql) => device.sql(&format!("BEGIN; {}; COMMIT", sql.join(";"))),
-            Step::Rollback(sql) => device.sql(&format!("BEGIN; {}; ROLLBACK", sql.join(";"))),
-            Step::Housekeep => {
-                device.capture.housekeep().unwrap();
-            }
-            Step::Fill { batches, bytes } => on_the_way.extend(device.fill_sized(batches, bytes)),
-            Step::Deliver(at) => {
-                if let Some(batch) = take(&mut on_the_way, at) {
-                    device.deliver(&batch);
-                }
-            }
-            Step::DeliverUnheard(at) => {
-                if let Some(batch) = take(&mut on_the_way, at) {
-                    device.hub.take(&batch.frame);
-                    // The session sends the same bytes again until it hears of them.
-                    on_the_way.push(batch);
-                }
-            }
-            Step::DeliverTwice(at) => {
-                if let Some(batch) = take(&mut on_the_way, at) {
-                    device.deliver(&batch);
-                    device.deliver(&batch);
-                }
-            }
-            Step::Greet => {
-                device.greet();
-                on_the_way.clear();
-            }
-            Step::Reopen => {
-                device.reopen();
-                on_the_way.clear();
-            }
-            Step::Bounds(entries) => device.set_bounds(entries),
-            Step::Pause(at) => {
-                let table = TABLES[at].to_owned();
-                device.hub.states.insert(table.clone(), TableState::Paused);
-                device.capture.obey(&Control::Pause { table }).unwrap();
-                // Its rows may be in batches on their way: they are built anew.
-                device.greet();
-                on_the_way.clear();
-            }
-            Step::Resume => {
-                device.hub.states.clear();
-                device.greet();
-                on_the_way.clear();
-            }
-            Step::Reseed(at) => capture::reseed(&device.path(), TABLES[at]).unwrap(),
-            Step::CloseEpoch => {
-                let epoch = device.capture.facts().unwrap().hello.epoch;
-                device.capture.start_epoch(epoch, "the test says so").unwrap();
-                device.greet();
-                on_the_way.clear();
-            }
-            Step::LoseHub => {
-                let states = std::mem::take(&mut device.hub.states);
-                device.hub = Hub::new();
-                device.hub.states = states;
-                device.greet();
-                on_the_way.clear();
-            }
-            Step::AddColumn(at) => {
-                columns += 1;
-                device.sql(&format!(
-                    "ALTER TABLE {} ADD COLUMN x{columns} DEFAULT {columns}",
-                    TABLES[at]
-                ));
-            }
-            Step::Rebuild => {
-                device.sql(
-                    "BEGIN; CREATE TABLE new(id INTEGER PRIMARY KEY, v);
-                     INSERT INTO new SELECT id, v || '.' FROM a; DROP TABLE a;
-                     ALTER TABLE new RENAME TO a; COMMIT",
-                );
-                // What is deleted before the triggers are back is for a reconcile to find.
-                device.capture.housekeep().unwrap();
-            }
-        }
+        play.take(step);
     }
+    let mut device = play.device;
     device.hub.states.clear();
     device.greet();
     device.sync();
@@ -198,6 +117,101 @@ fn run(steps: Vec<Step>) {
     device.assert_equal("c", &["k"]);
     assert_eq!(device.waiting(), (0, 0));
     assert_eq!(device.hub.counts.get("diverged"), None);
+}
+
+struct Play {
+    device: Device,
+    on_the_way: Vec<OutBatch>,
+    columns: u32,
+}
+
+impl Play {
+    fn take(&mut self, step: Step) {
+        let device = &mut self.device;
+        match step {
+            Step::Write(sql) => device.sql(&format!("BEGIN; {}; COMMIT", sql.join(";"))),
+            Step::Rollback(sql) => device.sql(&format!("BEGIN; {}; ROLLBACK", sql.join(";"))),
+            Step::AddColumn(at) => self.add_column(TABLES[at]),
+            Step::Rebuild => self.rebuild(),
+            Step::Housekeep => drop(device.capture.housekeep().unwrap()),
+            Step::Fill { batches, bytes } => {
+                self.on_the_way.extend(device.fill_sized(batches, bytes));
+            }
+            Step::Deliver(_) | Step::DeliverUnheard(_) | Step::DeliverTwice(_) => {
+                self.deliver(&step);
+            }
+            Step::Bounds(entries) => device.set_bounds(entries),
+            Step::Reseed(at) => capture::reseed(&device.path(), TABLES[at]).unwrap(),
+            Step::Reopen => {
+                device.reopen();
+                self.on_the_way.clear();
+            }
+            Step::Greet => self.greet(),
+            Step::Pause(at) => {
+                let table = TABLES[at].to_owned();
+                device.hub.states.insert(table.clone(), TableState::Paused);
+                device.capture.obey(&Control::Pause { table }).unwrap();
+                // Its rows may be in batches on their way: they are built anew.
+                self.greet();
+            }
+            Step::Resume => {
+                device.hub.states.clear();
+                self.greet();
+            }
+            Step::CloseEpoch => {
+                let epoch = device.capture.facts().unwrap().hello.epoch;
+                device.capture.start_epoch(epoch, "the test says so").unwrap();
+                self.greet();
+            }
+            Step::LoseHub => {
+                let states = std::mem::take(&mut device.hub.states);
+                device.hub = Hub::new();
+                device.hub.states = states;
+                self.greet();
+            }
+        }
+    }
+
+    fn greet(&mut self) {
+        self.device.greet();
+        self.on_the_way.clear();
+    }
+
+    fn deliver(&mut self, step: &Step) {
+        let (Step::Deliver(at) | Step::DeliverUnheard(at) | Step::DeliverTwice(at)) = step else {
+            return;
+        };
+        if self.on_the_way.is_empty() {
+            return;
+        }
+        let batch = self.on_the_way.remove(at % self.on_the_way.len());
+        if let Step::DeliverUnheard(_) = step {
+            self.device.hub.take(&batch.frame);
+            // The session sends the same bytes again until it hears of them.
+            self.on_the_way.push(batch);
+            return;
+        }
+        self.device.deliver(&batch);
+        if let Step::DeliverTwice(_) = step {
+            self.device.deliver(&batch);
+        }
+    }
+
+    fn add_column(&mut self, table: &str) {
+        self.columns += 1;
+        let n = self.columns;
+        self.device.sql(&format!("ALTER TABLE {table} ADD COLUMN x{n} DEFAULT {n}"));
+    }
+
+    fn rebuild(&mut self) {
+        self.device.sql(
+            "BEGIN; CREATE TABLE new(id INTEGER PRIMARY KEY, v);
+             INSERT INTO new SELECT id, v || '.' FROM a; DROP TABLE a;
+             ALTER TABLE new RENAME TO a; COMMIT",
+        );
+        // What is deleted before the triggers are back is for a reconcile to find.
+        self.device.capture.housekeep().unwrap();
+    }
 }
 
 /// A key that was logged before a rebuild and is not in the new table is set aside, whatever the
