@@ -3,12 +3,9 @@
 //! One thread of tasks for sockets and time, one thread per database for its file. It ends on
 //! SIGTERM or SIGINT only; no state of the network or of an application's file ends it.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
@@ -19,12 +16,10 @@ use crate::lock::Lock;
 use crate::service::Service;
 use crate::status::{Observed, Observer};
 use crate::store::Store;
-use crate::watch::Watch;
+use crate::watch::{self, Target};
 
 /// Events that wait for an engine: answers of its store and wakes.
 const EVENTS_MAX: usize = 64;
-/// How often directories that were missing are looked for.
-const WATCH_RETRY: Duration = Duration::from_secs(5);
 
 /// Runs the agent until it is told to stop.
 ///
@@ -54,17 +49,20 @@ async fn serve(config: &Config) -> Result<()> {
     let mut engines = JoinSet::new();
     let mut threads = Vec::new();
     let mut observed = Vec::new();
-    let mut watched: Vec<(PathBuf, Store)> = Vec::new();
+    let mut targets = Vec::new();
+    let mut attempts = Vec::new();
     for database in &config.databases {
         let (events, queue) = mpsc::channel(EVENTS_MAX);
-        let (store, thread) =
-            Store::start(database.clone(), config.state_dir.clone(), config.device, events)?;
+        let (tried, attempt) = oneshot::channel();
+        let (state_dir, device) = (config.state_dir.clone(), config.device);
+        let (store, thread) = Store::start(database.clone(), state_dir, device, events, tried)?;
         let seed = seed(config, &database.name)?;
         let (engine, link_view) =
             Engine::new(&database.name, seed, store.clone(), link.clone(), queue);
         engines.spawn(engine.run());
         threads.push((store.clone(), thread));
-        watched.push((database.path.clone(), store.clone()));
+        targets.push(Target { path: database.path.clone(), store: store.clone() });
+        attempts.push(attempt);
         observed.push(Observed {
             name: database.name.clone(),
             path: database.path.clone(),
@@ -72,19 +70,23 @@ async fn serve(config: &Config) -> Result<()> {
             link: link_view,
         });
     }
-    let mut watch = Watch::start(&watched)?;
+    watch::start(targets)?;
     let observer = Observer::new(observed, config.stalled_after);
     let control = tokio::spawn(control::serve(listener, observer));
     tracing::info!(device = config.name, databases = config.databases.len(), "running");
-    service.ready();
 
-    loop {
-        let retry = watch.is_incomplete();
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            () = tokio::time::sleep(WATCH_RETRY), if retry => watch.retry(),
+    let ready = async {
+        for attempt in attempts {
+            // It is dropped, not sent to: both ends of a wait are the same.
+            attempt.await.unwrap_or_default();
         }
+        service.ready();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = ready => {}
     }
     tracing::info!("stopping");
     service.stopping();

@@ -147,6 +147,7 @@ impl Engine {
                     return None;
                 }
                 let error = "the database's thread is behind".to_owned();
+                tracing::error!(database = self.database, ?step, "{error}");
                 step.map(|step| Input::Undone { step, error })
             }
         }

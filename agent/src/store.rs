@@ -2,15 +2,19 @@
 //!
 //! One thread a database, because SQLite blocks; everybody else sends requests over a bounded
 //! channel. Steps are done one after the other and each is answered exactly once. A file that is
-//! not there yet, or not a database, is waited for here while other databases go on.
+//! not there yet, or not a database, is waited for here while other databases go on. Wakes take no
+//! place among the requests, so a busy application cannot crowd out a step.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use capture::config::DatabaseConfig;
-use capture::{ApplyOutcome, Capture, CaptureError, DatabaseStatus, QuarantinedRow};
+use capture::{ApplyOutcome, Capture, CaptureError, DatabaseStatus, ErrorClass, QuarantinedRow};
 use sync_proto::message::{Report, TableReport};
 use sync_proto::session::{Effect, Input, Step};
 use sync_proto::{Epoch, SourceId};
@@ -22,9 +26,14 @@ use crate::event::Event;
 const REQUESTS_MAX: usize = 64;
 /// The slow look for what no wake told of.
 const TICK: Duration = Duration::from_secs(5);
+/// The same while no directory watch stands: local writes are put back within two seconds.
+const TICK_UNWATCHED: Duration = Duration::from_secs(1);
 /// Time between attempts on a file that cannot be opened, and after a failed step.
 const RETRY: Duration = Duration::from_secs(2);
-/// Time between two reports of the device's own view.
+/// The same where only a person helps. A change of the file is seen at once all the same; but each
+/// attempt on a WAL database makes and removes its side files, and flash wears.
+const RETRY_HOPELESS: Duration = Duration::from_secs(30);
+/// Time between two looks at what is reported to the hub.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Stack of the thread: SQLite's deepest calls need far less.
 const STACK_BYTES: usize = 1 << 20;
@@ -32,16 +41,25 @@ const STACK_BYTES: usize = 1 << 20;
 /// What the thread is asked.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// The file's folder changed.
-    Wake,
+    /// Look at the bell.
+    Rung,
     /// An effect that the store does: a step, or an order.
     Do(Box<Effect>),
     /// How the database is.
     Status(oneshot::Sender<StoreStatus>),
     /// The rows that are set aside.
     Quarantine(oneshot::Sender<Result<Vec<QuarantinedRow>, String>>),
-    /// Stop.
-    Stop,
+}
+
+/// What the thread is told without a place in its queue, however often.
+#[derive(Debug, Default)]
+struct Bell {
+    /// The file or its folder changed.
+    woken: AtomicBool,
+    /// The daemon goes down.
+    stopped: AtomicBool,
+    /// A directory watch stands.
+    watched: AtomicBool,
 }
 
 /// How a database is, as its thread sees it.
@@ -62,10 +80,11 @@ pub(crate) enum StoreStatus {
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     requests: SyncSender<Request>,
+    bell: Arc<Bell>,
 }
 
 impl Store {
-    /// Starts the thread.
+    /// Starts the thread. `tried` is dropped once the file was opened or is waited for.
     ///
     /// # Errors
     /// When the system starts no thread.
@@ -74,10 +93,15 @@ impl Store {
         state_dir: PathBuf,
         device: SourceId,
         events: mpsc::Sender<Event>,
+        tried: oneshot::Sender<()>,
     ) -> Result<(Self, std::thread::JoinHandle<()>)> {
         let (requests, queue) = sync_channel(REQUESTS_MAX);
+        let bell = Arc::new(Bell::default());
         let name = format!("db-{}", config.name);
         let keeper = Keeper {
+            bell: Arc::clone(&bell),
+            tried: Some(tried),
+            seen: None,
             config,
             state_dir,
             device,
@@ -86,14 +110,14 @@ impl Store {
             error: None,
             due: Instant::now(),
             reported: None,
-            reported_at: None,
+            report_due: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name(name)
             .stack_size(STACK_BYTES)
             .spawn(move || keeper.run(&queue))
             .context("a database's thread cannot be started")?;
-        Ok((Self { requests }, thread))
+        Ok((Self { requests, bell }, thread))
     }
 
     /// Asks the thread; `false`: its queue is full, or it has ended.
@@ -101,10 +125,44 @@ impl Store {
         self.requests.try_send(request).is_ok()
     }
 
-    /// Tells the thread to stop, also when its queue is full.
+    /// Tells the thread that the file or its folder changed.
+    pub(crate) fn wake(&self) {
+        if !self.bell.woken.swap(true, Ordering::AcqRel) {
+            self.ring();
+        }
+    }
+
+    /// Tells the thread whether it is woken when the file changes.
+    pub(crate) fn set_watched(&self, watched: bool) {
+        self.bell.watched.store(watched, Ordering::Release);
+    }
+
+    /// Tells the thread to stop after the step that it is in.
     pub(crate) fn stop(&self) {
-        // An ended thread has stopped already.
-        self.requests.send(Request::Stop).unwrap_or_default();
+        self.bell.stopped.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // The bell is looked at after every request, so a full queue has as good as rung it.
+        drop(self.requests.try_send(Request::Rung));
+    }
+}
+
+/// What tells one state of a file from another without opening it.
+#[derive(Debug, PartialEq, Eq)]
+struct Sight {
+    dev: u64,
+    ino: u64,
+    len: u64,
+    changed: (i64, i64),
+}
+
+impl Sight {
+    fn of(path: &Path) -> Option<Self> {
+        let meta = std::fs::metadata(path).ok()?;
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        Some(Self { dev: meta.dev(), ino: meta.ino(), len: meta.len(), changed })
     }
 }
 
@@ -113,31 +171,49 @@ struct Keeper {
     state_dir: PathBuf,
     device: SourceId,
     events: mpsc::Sender<Event>,
+    bell: Arc<Bell>,
+    /// Until the first attempt to open the file.
+    tried: Option<oneshot::Sender<()>>,
     capture: Option<Capture>,
     /// Why the database is not open.
     error: Option<CaptureError>,
+    /// What the file looked like after the last attempt to open it.
+    seen: Option<Sight>,
     /// When housekeeping is due.
     due: Instant,
     reported: Option<Vec<TableReport>>,
-    reported_at: Option<Instant>,
+    report_due: Instant,
 }
 
 impl Keeper {
     fn run(mut self, queue: &Receiver<Request>) {
-        loop {
+        while !self.bell.stopped.load(Ordering::Acquire) {
             let wait = self.due.saturating_duration_since(Instant::now());
             match queue.recv_timeout(wait) {
-                Ok(Request::Wake) => self.due = self.due.min(Instant::now()),
                 Ok(Request::Do(effect)) => self.perform(*effect),
                 Ok(Request::Status(reply)) => drop(reply.send(self.status())),
                 Ok(Request::Quarantine(reply)) => drop(reply.send(self.quarantine())),
-                Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Request::Rung) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            if self.due <= Instant::now() {
+            if self.bell.woken.swap(false, Ordering::AcqRel) && self.is_worth_a_look() {
+                self.due = Instant::now();
+            }
+            if self.due <= Instant::now() && !self.bell.stopped.load(Ordering::Acquire) {
                 self.due = Instant::now() + self.housekeep();
             }
         }
+    }
+
+    /// Whether a wake means something. Opening and closing a WAL database makes and removes side
+    /// files: without this, an attempt that fails would wake itself to the next one, for ever.
+    fn is_worth_a_look(&self) -> bool {
+        self.capture.is_some() || Sight::of(&self.config.path) != self.seen
+    }
+
+    /// The time until the slow look.
+    fn tick(&self) -> Duration {
+        if self.bell.watched.load(Ordering::Acquire) { TICK } else { TICK_UNWATCHED }
     }
 
     fn tell(&self, event: Event) {
@@ -157,14 +233,17 @@ impl Keeper {
                     self.tell(Event::Input(Input::Work));
                 }
                 self.report();
-                done.again.unwrap_or(TICK)
+                done.again.unwrap_or_else(|| self.tick())
             }
             Err(error) => self.failed("housekeeping", error),
         }
     }
 
     fn open(&mut self) -> Duration {
-        match Capture::open(&self.config, &self.state_dir, self.device) {
+        let opened = Capture::open(&self.config, &self.state_dir, self.device);
+        self.seen = Sight::of(&self.config.path);
+        drop(self.tried.take());
+        match opened {
             Ok(capture) => {
                 self.capture = Some(capture);
                 self.error = None;
@@ -175,8 +254,12 @@ impl Keeper {
                 if self.error.as_ref().map(ToString::to_string) != Some(error.to_string()) {
                     tracing::warn!(database = self.config.name, "{}", chain(&error));
                 }
+                let pause = match error.class() {
+                    ErrorClass::Wait | ErrorClass::Retry => RETRY,
+                    ErrorClass::Stop => RETRY_HOPELESS,
+                };
                 self.error = Some(error);
-                RETRY
+                pause
             }
         }
     }
@@ -243,10 +326,12 @@ impl Keeper {
 
     /// Tells the hub how the tables are, when that changed.
     fn report(&mut self) {
-        if self.reported_at.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
+        if Instant::now() < self.report_due {
             return;
         }
         let Some(capture) = &mut self.capture else { return };
+        // Counting costs; it is paid no more often than this, whatever it finds.
+        self.report_due = Instant::now() + REPORT_EVERY;
         // A status that cannot be read now is read next time.
         let Ok(status) = capture.status() else { return };
         let tables: Vec<TableReport> = status
@@ -268,7 +353,6 @@ impl Keeper {
         };
         let report = Report { database: self.config.name.clone(), epoch, tables: tables.clone() };
         self.reported = Some(tables);
-        self.reported_at = Some(Instant::now());
         self.tell(Event::Input(Input::Changed(report)));
     }
 }

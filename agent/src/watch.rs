@@ -1,87 +1,206 @@
 //! Wakes by directory watch: something beside a database changed.
 //!
-//! Only the directory is watched and only names are looked at; the files themselves are never
-//! opened here, because closing a plain descriptor would drop SQLite's locks. A directory that is
-//! not there yet is tried again by the slow tick of whoever asks.
+//! Only directories are watched and only names are looked at; the files themselves are never opened
+//! here, because closing a plain descriptor would drop SQLite's locks. Reads are not watched, so
+//! our own wake nobody. Between two looks the kernel folds equal events into one, so the busiest
+//! application costs some fifty looks a second. Where no watch can be had, the store's tick serves.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 
-use crate::store::{Request, Store};
+use crate::store::Store;
 
-/// The watch of all databases' directories.
-pub(crate) struct Watch {
-    watcher: RecommendedWatcher,
-    /// Directories that are wanted, and whether they are watched.
-    directories: BTreeMap<PathBuf, bool>,
+/// How often directories are looked for that are new, moved, or behind another link.
+const PLACE_EVERY: Duration = Duration::from_secs(5);
+/// Time in which events gather before they are read.
+const GATHER: Duration = Duration::from_millis(20);
+/// Bytes read at once: some hundred events with short names.
+const BUFFER_BYTES: usize = 4 << 10;
+/// Stack of the thread: the buffer and the resolving of links.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A database's file, and who is woken.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) path: PathBuf,
+    pub(crate) store: Store,
 }
 
-impl Watch {
-    /// Watches the directories of the databases; each wake goes to its database's thread.
-    ///
-    /// # Errors
-    /// When the system gives no watch at all.
-    pub(crate) fn start(databases: &[(PathBuf, Store)]) -> Result<Self> {
-        let watched: Vec<(PathBuf, [OsString; 3], Store)> = databases
-            .iter()
-            .map(|(path, store)| (directory(path), names(path), store.clone()))
-            .collect();
-        let directories = watched.iter().map(|(folder, ..)| (folder.clone(), false)).collect();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reads of the file by ourselves would wake us for ever.
-            let Ok(event) = event else { return };
-            if matches!(event.kind, EventKind::Access(_)) {
-                return;
-            }
-            for (folder, names, store) in &watched {
-                let concerns = |path: &PathBuf| {
-                    path.parent() == Some(folder)
-                        && path.file_name().is_some_and(|name| names.iter().any(|own| own == name))
-                };
-                if event.paths.iter().any(concerns) {
-                    // A full queue is being worked off; the wake is in it already.
-                    store.ask(Request::Wake);
-                }
-            }
-        })
-        .context("the system gives no directory watch")?;
-        let mut watch = Self { watcher, directories };
-        watch.retry();
-        Ok(watch)
+/// Starts the thread that watches for as long as the process lives.
+///
+/// # Errors
+/// When the system starts no thread.
+pub(crate) fn start(targets: Vec<Target>) -> Result<()> {
+    std::thread::Builder::new()
+        .name("watch".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || keep_watching(&targets))
+        .context("the watch's thread cannot be started")?;
+    Ok(())
+}
+
+fn keep_watching(targets: &[Target]) -> ! {
+    let mut said = false;
+    loop {
+        let ended = Watch::new(targets).and_then(|mut watch| watch.run());
+        targets.iter().for_each(|target| target.store.set_watched(false));
+        if let (Err(error), false) = (ended, said) {
+            said = true;
+            tracing::warn!(
+                "no directory watch ({error}); changes are looked for every second; raise \
+                 fs.inotify.max_user_instances if that is what ran out"
+            );
+        }
+        std::thread::sleep(PLACE_EVERY);
+    }
+}
+
+/// A file by its directory's watch and its own name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    watch: i32,
+    name: OsString,
+}
+
+struct Watch<'a> {
+    inotify: OwnedFd,
+    targets: &'a [Target],
+    /// For each target: where its path points, and where links lead from there.
+    places: Vec<Vec<Place>>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(targets: &'a [Target]) -> Result<Self, Errno> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        Ok(Self { inotify, targets, places: vec![Vec::new(); targets.len()] })
     }
 
-    /// Watches the directories that were not there before.
-    pub(crate) fn retry(&mut self) {
-        for (folder, watched) in &mut self.directories {
-            if !*watched {
-                *watched = self.watcher.watch(folder, RecursiveMode::NonRecursive).is_ok();
+    /// Ends only when the kernel's queue cannot be read.
+    fn run(&mut self) -> Result<Infallible, Errno> {
+        let mut place_at = Instant::now();
+        loop {
+            let wait = place_at.saturating_duration_since(Instant::now());
+            if wait.is_zero() {
+                self.place();
+                place_at = Instant::now() + PLACE_EVERY;
+                continue;
+            }
+            if self.has_events(wait)? {
+                for at in self.woken()? {
+                    self.targets[at].store.wake();
+                }
+                std::thread::sleep(GATHER);
             }
         }
     }
 
-    /// Whether a directory is still not there.
-    pub(crate) fn is_incomplete(&self) -> bool {
-        self.directories.values().any(|watched| !watched)
+    fn has_events(&self, wait: Duration) -> Result<bool, Errno> {
+        let wait = Timespec::try_from(wait).map_err(|_too_long| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(&self.inotify, PollFlags::IN)], Some(&wait)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Watches the directories as they are at this time. One that is watched already stays so.
+    fn place(&mut self) {
+        let mut places = Vec::with_capacity(self.targets.len());
+        for target in self.targets {
+            let real = std::fs::canonicalize(&target.path).ok();
+            let paths = [Some(target.path.clone()), real].into_iter().flatten();
+            let found: Vec<Option<Place>> = paths.map(|path| self.watch(&path)).collect();
+            target.store.set_watched(found.iter().all(Option::is_some));
+            places.push(found.into_iter().flatten().collect::<Vec<_>>());
+        }
+        for ((target, now), before) in self.targets.iter().zip(&places).zip(&self.places) {
+            // What happened before the watch stood was told to nobody.
+            if now != before {
+                target.store.wake();
+            }
+        }
+        let before = std::mem::replace(&mut self.places, places);
+        for watch in watches(&before).difference(&watches(&self.places)) {
+            // It is gone already where the directory is.
+            inotify::remove_watch(&self.inotify, *watch).unwrap_or_default();
+        }
+    }
+
+    fn watch(&self, path: &Path) -> Option<Place> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let events = WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::ONLYDIR;
+        let watch = inotify::add_watch(&self.inotify, folder, events).ok()?;
+        Some(Place { watch, name: path.file_name()?.to_owned() })
+    }
+
+    /// Reads what gathered; gives the targets that it concerns.
+    fn woken(&self) -> Result<Vec<usize>, Errno> {
+        let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut woken = vec![false; self.targets.len()];
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::WOULDBLOCK) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
+            let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            let name = OsStr::from_bytes(event.file_name().map_or(b"", |name| name.to_bytes()));
+            for (woken, places) in woken.iter_mut().zip(&self.places) {
+                let concerns =
+                    |place: &Place| place.watch == event.wd() && is_of_database(name, &place.name);
+                *woken |= lost || places.iter().any(concerns);
+            }
+        }
+        Ok(woken.iter().enumerate().filter(|(_, woken)| **woken).map(|(at, _)| at).collect())
     }
 }
 
-fn directory(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    }
+fn watches(places: &[Vec<Place>]) -> BTreeSet<i32> {
+    places.iter().flatten().map(|place| place.watch).collect()
 }
 
-/// The database's own name and those of its side files.
-fn names(path: &Path) -> [OsString; 3] {
-    let name = path.file_name().unwrap_or_default();
-    ["", "-wal", "-journal"].map(|ending| {
-        let mut name = name.to_owned();
-        name.push(ending);
-        name
-    })
+/// Whether a name is the database's own or that of a side file that changes with it.
+fn is_of_database(name: &OsStr, database: &OsStr) -> bool {
+    let ending = name.as_bytes().strip_prefix(database.as_bytes());
+    ending.is_some_and(|ending| matches!(ending, b"" | b"-wal" | b"-journal"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::is_of_database;
+
+    #[test]
+    fn the_shared_memory_file_and_strangers_wake_nobody() {
+        let of = |name: &str| is_of_database(OsStr::new(name), OsStr::new("app.db"));
+        for name in ["app.db", "app.db-wal", "app.db-journal"] {
+            assert!(of(name), "{name}");
+        }
+        for name in ["app.db-shm", "app.db2", "app.db-wal2", "xapp.db", "app", ""] {
+            assert!(!of(name), "{name}");
+        }
+    }
 }
