@@ -47,6 +47,16 @@ pub struct HubConfig {
     pub token_file: PathBuf,
     /// A CA file instead of the system's roots.
     pub ca_file: Option<PathBuf>,
+    /// The hub is on this machine.
+    pub is_loopback: bool,
+}
+
+impl HubConfig {
+    /// Whether the token and the rows travel in clear text over a network.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.url.starts_with("http:") && !self.is_loopback
+    }
 }
 
 /// What is wrong with a configuration, where, and what to write.
@@ -102,8 +112,13 @@ type Checked<T> = Result<T, ConfigError>;
 impl Checker<'_> {
     fn file(&self) -> Checked<Config> {
         let raw: raw::File = toml::from_str(self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
             let message = with_hint(error.message());
-            self.wrong(error.span().unwrap_or(0..0), message)
+            let message = match self.key_before(span.start) {
+                Some(key) => format!("{key}: {message}"),
+                None => message,
+            };
+            self.wrong(span, message)
         })?;
         if raw.database.is_empty() {
             let message = "no [[database]] is named; add one with path = \"…\"";
@@ -160,9 +175,15 @@ impl Checker<'_> {
             Ok(parsed) => parsed,
             Err(error) => return wrong(format!("hub.url {url:?} is no address: {error}")),
         };
+        let bare = parsed.username().is_empty() && parsed.password().is_none();
+        if !bare || parsed.query().is_some() || parsed.fragment().is_some() {
+            // The address is shown in messages; what is beside it may be secret.
+            return wrong("hub.url must be scheme, host, port and path only".to_owned());
+        }
+        let is_loopback = is_loopback(&parsed);
         match scheme {
             "https" => {}
-            "http" if hub.allow_plaintext || is_loopback(&parsed) => {}
+            "http" if hub.allow_plaintext || is_loopback => {}
             "http" => {
                 return wrong(format!(
                     "hub.url {url:?} would send the token in clear text; write https://{rest}, or \
@@ -180,11 +201,13 @@ impl Checker<'_> {
             url: url.to_owned(),
             token_file: hub.token_file.get_ref().into(),
             ca_file: hub.ca_file.as_ref().map(|file| file.get_ref().into()),
+            is_loopback,
         })
     }
 
     fn databases(&self, raw: &[Spanned<raw::Database>]) -> Checked<Vec<DatabaseConfig>> {
         let mut names = BTreeSet::new();
+        let mut paths = BTreeSet::new();
         let mut databases = Vec::with_capacity(raw.len());
         for entry in raw {
             let database = self.database(entry.get_ref())?;
@@ -194,6 +217,13 @@ impl Checker<'_> {
                     database.name
                 );
                 return Err(self.wrong(entry.span(), message));
+            }
+            if !paths.insert(database.path.clone()) {
+                let message = format!(
+                    "two databases have the path {:?}; put their tables into one [[database]]",
+                    database.path
+                );
+                return Err(self.wrong(entry.get_ref().path.span(), message));
             }
             databases.push(database);
         }
@@ -241,21 +271,8 @@ impl Checker<'_> {
                 "scope = \"all\" is for authority = \"cloud\": rows of a device are its own";
             return Err(self.wrong(at.span(), message));
         }
-        if let Some(choice) = &raw.local_writes {
-            match choice.get_ref().as_str() {
-                "revert" => {}
-                "reject" | "propose" => {
-                    let message = format!(
-                        "local_writes = {:?} is not available in this version; write \"revert\"",
-                        choice.get_ref()
-                    );
-                    return Err(self.wrong(choice.span(), message));
-                }
-                other => {
-                    let message = format!("local_writes {other:?} is unknown; write \"revert\"");
-                    return Err(self.wrong(choice.span(), message));
-                }
-            }
+        if raw.name.get_ref().is_empty() {
+            return Err(self.wrong(raw.name.span(), "table.name is empty; name a table"));
         }
         Ok(TableConfig {
             name: raw.name.get_ref().clone(),
@@ -263,9 +280,42 @@ impl Checker<'_> {
             authority,
             scope,
             dataspace: raw.dataspace.clone(),
-            key: raw.key.clone(),
-            local_writes: LocalWrites::Revert,
+            key: raw.key.as_ref().map(|key| self.key(key)).transpose()?,
+            local_writes: self.local_writes(raw.local_writes.as_ref(), authority)?,
         })
+    }
+
+    fn key(&self, key: &Spanned<Vec<String>>) -> Checked<Vec<String>> {
+        let mut columns = BTreeSet::new();
+        let mut names = key.get_ref().iter();
+        match names.find(|column| !columns.insert(column.to_ascii_lowercase())) {
+            Some(column) => {
+                let message = format!("key names the column {column:?} twice; name it once");
+                Err(self.wrong(key.span(), message))
+            }
+            None => Ok(key.get_ref().clone()),
+        }
+    }
+
+    fn local_writes(
+        &self,
+        choice: Option<&Spanned<String>>,
+        authority: Authority,
+    ) -> Checked<LocalWrites> {
+        let Some(choice) = choice else { return Ok(LocalWrites::default()) };
+        let message = match (choice.get_ref().as_str(), authority) {
+            ("revert", Authority::Cloud) => return Ok(LocalWrites::Revert),
+            ("revert" | "reject" | "propose", Authority::Device) => {
+                "local_writes is for authority = \"cloud\": the application owns this table; remove \
+                 the line"
+                    .to_owned()
+            }
+            (choice @ ("reject" | "propose"), Authority::Cloud) => format!(
+                "local_writes = {choice:?} is not available in this version; write \"revert\""
+            ),
+            (other, _) => format!("local_writes {other:?} is unknown; write \"revert\""),
+        };
+        Err(self.wrong(choice.span(), message))
     }
 
     fn choice<T: Copy>(
@@ -306,6 +356,13 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The key that a place on the right of its line's `=` belongs to.
+    fn key_before(&self, at: usize) -> Option<&str> {
+        let before = self.text.get(..at)?;
+        let line = before.rsplit('\n').next()?;
+        Some(line.split_once('=')?.0.trim())
     }
 
     fn wrong(&self, span: Range<usize>, message: impl Into<String>) -> ConfigError {

@@ -89,7 +89,7 @@ async fn answer(stream: UnixStream, observer: &Observer) -> Result<()> {
     BufReader::new(reader.take(QUESTION_BYTES_MAX)).read_line(&mut line).await?;
     let reply = match serde_json::from_str(&line) {
         Ok(Question::Status) => serde_json::to_value(observer.status().await)?,
-        Ok(Question::Quarantine) => observer.quarantine().await?,
+        Ok(Question::Quarantine) => observer.quarantine().await,
         Err(error) => serde_json::json!({ "error": format!("unknown question: {error}") }),
     };
     writer.write_all(format!("{reply}\n").as_bytes()).await?;
@@ -99,12 +99,23 @@ async fn answer(stream: UnixStream, observer: &Observer) -> Result<()> {
 /// Asks the daemon; `None`: none runs here.
 ///
 /// # Errors
-/// When a daemon runs but does not answer.
+/// When a daemon runs but does not answer, or this user may not ask it.
 pub fn ask(state_dir: &Path, question: Question) -> Result<Option<Value>> {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
     use std::io::{BufRead as _, Write as _};
     let path = socket(state_dir);
-    let Ok(mut stream) = std::os::unix::net::UnixStream::connect(&path) else { return Ok(None) };
+    let mut stream = match std::os::unix::net::UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        // No socket, or one that a killed daemon left behind.
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => return Ok(None),
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!("{}: the agent cannot be asked; do it as its own user", path.display())
+            });
+        }
+    };
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     writeln!(stream, "{}", serde_json::to_string(&question)?)?;
     let mut line = String::new();
     std::io::BufReader::new(stream)

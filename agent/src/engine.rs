@@ -17,8 +17,13 @@ use tokio::time::Instant;
 
 use crate::event::Event;
 use crate::link::https::Https;
+use crate::link::retry;
 use crate::store::{Request, Store};
 
+/// Messages that wait for an answer. The session gives one up and sends it again after 30 s, the
+/// link after 60 s without a byte; until then a late receipt still counts. Two windows of three
+/// lanes and what goes beside them fit; more would hold frames without end.
+const EXCHANGES_MAX: usize = 32;
 /// A sleep where the session names no deadline.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -120,6 +125,10 @@ impl Engine {
     /// Does one effect; gives an input only when it could not even be begun.
     fn perform(&mut self, effect: Effect) -> Option<Input> {
         match effect {
+            Effect::Send { id, .. } if self.exchanges.len() >= EXCHANGES_MAX => {
+                let error = format!("{EXCHANGES_MAX} messages wait for the hub's answers");
+                Some(Input::Failed(id, retry(error)))
+            }
             Effect::Send { id, message } => {
                 self.log_message(&message);
                 let link = self.link.clone();
@@ -132,6 +141,9 @@ impl Engine {
                 None
             }
             Effect::Link(state) => {
+                if state == LinkState::Greeting {
+                    self.link.renew_token();
+                }
                 self.log_link(&state);
                 None
             }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// Holds the state folder for as long as it lives.
 #[derive(Debug)]
@@ -32,15 +33,20 @@ impl Lock {
             .write(true)
             .open(&path)
             .with_context(|| format!("{}: the lock cannot be opened", path.display()))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!(
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => bail!(
                 "{}: another rowtide runs on this state folder; stop it first, or give this one \
                  its own [agent] state_dir",
                 path.display()
-            );
+            ),
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("{}: the lock cannot be taken", path.display()));
+            }
         }
         // For a person who looks; a full disk is no reason not to run.
-        drop(writeln!(file, "{}", std::process::id()));
+        drop(file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())));
         Ok(Self { _file: file })
     }
 }

@@ -6,17 +6,22 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
 use capture::DatabaseStatus;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sync_proto::session::LinkState;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use crate::engine::LinkView;
 use crate::store::{Request, Store, StoreStatus};
 
-/// How everything is, worst first.
+/// How long a database's thread may take for an answer: below the asker's own patience, so that
+/// one file on a stuck disk does not hide how the others are.
+const PATIENCE: Duration = Duration::from_secs(5);
+const NO_ANSWER: &str = "the database's thread does not answer; is its disk stuck?";
+
+/// How everything is, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
@@ -90,13 +95,10 @@ impl Observer {
     /// The whole document.
     pub(crate) async fn status(&self) -> Document {
         let mut judge = Judge::new(self.stalled_after);
-        for database in &self.databases {
-            let (reply, answer) = oneshot::channel();
-            let status =
-                if database.store.ask(Request::Status(reply)) { answer.await.ok() } else { None };
+        for (database, status) in self.ask(Request::Status).await {
             let status = status.unwrap_or_else(|| StoreStatus::Closed {
                 status: "busy",
-                error: "the database's thread does not answer".to_owned(),
+                error: NO_ANSWER.to_owned(),
             });
             let link = database.link.borrow().clone();
             judge.database(&database.name, &database.path, &status, Some(&link));
@@ -105,19 +107,36 @@ impl Observer {
     }
 
     /// Every row that is set aside, by database.
-    pub(crate) async fn quarantine(&self) -> Result<Value> {
+    pub(crate) async fn quarantine(&self) -> Value {
         let mut all = Vec::new();
-        for database in &self.databases {
-            let (reply, answer) = oneshot::channel();
-            let asked = database.store.ask(Request::Quarantine(reply));
-            let rows = if asked { answer.await.ok() } else { None };
-            all.push(match rows {
-                Some(Ok(rows)) => json!({ "database": database.name, "rows": rows }),
-                Some(Err(error)) => json!({ "database": database.name, "error": error }),
-                None => json!({ "database": database.name, "error": "the database's thread does not answer" }),
+        for (database, rows) in self.ask(Request::Quarantine).await {
+            all.push(match rows.unwrap_or_else(|| Err(NO_ANSWER.to_owned())) {
+                Ok(rows) => json!({ "database": database.name, "rows": rows }),
+                Err(error) => json!({ "database": database.name, "error": error }),
             });
         }
-        Ok(json!({ "databases": all }))
+        json!({ "databases": all })
+    }
+
+    /// Asks every database at once; `None`: its thread did not answer in time.
+    async fn ask<T>(
+        &self,
+        request: impl Fn(oneshot::Sender<T>) -> Request,
+    ) -> Vec<(&Observed, Option<T>)> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut asked = Vec::with_capacity(self.databases.len());
+        for database in &self.databases {
+            let (reply, answer) = oneshot::channel();
+            // A request that finds no place drops its reply, which ends the wait for it.
+            database.store.ask(request(reply));
+            asked.push((database, answer));
+        }
+        let mut answers = Vec::with_capacity(asked.len());
+        for (database, answer) in asked {
+            let answer = tokio::time::timeout_at(deadline, answer).await;
+            answers.push((database, answer.ok().and_then(Result::ok)));
+        }
+        answers
     }
 }
 
@@ -218,7 +237,14 @@ impl Judge {
     /// What the session says of the link; gives its last error.
     fn link(&mut self, name: &str, link: &LinkView) -> Option<String> {
         let session = &link.session;
-        if let LinkState::Waiting { error, .. } = &session.link {
+        let last = session.last_error.as_ref().map(|(_, error)| error);
+        let trouble = match &session.link {
+            LinkState::Waiting { error, .. } => Some(error),
+            // Another attempt is no success yet.
+            LinkState::Greeting => last,
+            LinkState::Live => None,
+        };
+        if let Some(error) = trouble {
             self.alarm(Health::Degraded, "hub_unreachable", Some(name), None, error.clone());
         }
         for lane in &session.lanes {
@@ -230,7 +256,7 @@ impl Judge {
         if let Some(error) = &session.down_error {
             self.alarm(Health::Degraded, "down_out_of_order", Some(name), None, error.clone());
         }
-        session.last_error.as_ref().map(|(_, error)| error.clone())
+        last.cloned()
     }
 }
 

@@ -59,6 +59,6 @@ pub(super) struct Table {
     pub(super) authority: Option<Spanned<String>>,
     pub(super) scope: Option<Spanned<String>>,
     pub(super) dataspace: Option<String>,
-    pub(super) key: Option<Vec<String>>,
+    pub(super) key: Option<Spanned<Vec<String>>>,
     pub(super) local_writes: Option<Spanned<String>>,
 }

@@ -4,6 +4,7 @@
 //! redirect is followed and nothing falls back to plain text. A page of a captive portal, a proxy's
 //! 200 or another service's JSON is no answer.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -33,6 +34,7 @@ const ERROR_BYTES_MAX: usize = 4 << 10;
 pub(crate) struct Https {
     client: Client,
     url: String,
+    token_file: PathBuf,
     authorization: HeaderValue,
 }
 
@@ -42,12 +44,7 @@ impl Https {
     /// # Errors
     /// When a file cannot be read, holds nothing usable, or the system has no root certificates.
     pub(crate) fn new(hub: &HubConfig) -> Result<Self> {
-        let token = read_token(&hub.token_file)?;
-        let mut authorization =
-            HeaderValue::from_str(&format!("Bearer {token}")).with_context(|| {
-                format!("{}: the token has illegal characters", hub.token_file.display())
-            })?;
-        authorization.set_sensitive(true);
+        let authorization = read_token(&hub.token_file)?;
         let mut builder = Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(READ)
@@ -55,6 +52,10 @@ impl Https {
             .redirect(redirect::Policy::none())
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .tcp_keepalive(Duration::from_secs(60));
+        if hub.is_loopback {
+            // A proxy of the environment leads away from this machine.
+            builder = builder.no_proxy();
+        }
         if let Some(file) = &hub.ca_file {
             let pem = std::fs::read(file)
                 .with_context(|| format!("{}: the CA file cannot be read", file.display()))?;
@@ -62,9 +63,24 @@ impl Https {
                 .with_context(|| format!("{}: the CA file is no PEM", file.display()))?;
             ensure!(!roots.is_empty(), "{}: the CA file holds no certificate", file.display());
             builder = builder.tls_certs_only(roots);
+        } else if !hub.url.starts_with("https:") {
+            // Plain text needs no roots, and a small system may have none.
+            builder = builder.tls_certs_only([]);
         }
-        let client = builder.build().context("the HTTPS client cannot be set up")?;
-        Ok(Self { client, url: format!("{}/v1/sync/message", hub.url), authorization })
+        let client = builder.build().context(
+            "the HTTPS client cannot be set up; where the system has no root certificates, install \
+             ca-certificates or name a ca_file in [hub]",
+        )?;
+        let url = format!("{}/v1/sync/message", hub.url);
+        Ok(Self { client, url, token_file: hub.token_file.clone(), authorization })
+    }
+
+    /// Reads the token file again: a token that was replaced holds from the next message on.
+    pub(crate) fn renew_token(&mut self) {
+        match read_token(&self.token_file) {
+            Ok(authorization) => self.authorization = authorization,
+            Err(error) => tracing::warn!("{error:#}; the token that was read before stays in use"),
+        }
     }
 
     /// Sends one message and waits for its answer.
@@ -125,7 +141,8 @@ impl Https {
             },
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => retry(format!(
                 "{url}: the hub refuses this device's token ({status}){said}; make a new one with \
-                 `rowtide-hub token new --device NAME`"
+                 `rowtide-hub token new --device NAME` and write it to {}, which is read again",
+                self.token_file.display()
             )),
             StatusCode::OK => {
                 retry(format!("{url}: not a hub: 200 with {kind} (a proxy or a captive portal?)"))
@@ -151,11 +168,11 @@ impl Https {
     }
 }
 
-/// Reads the token: one line.
+/// Reads the token, one line, as the header that carries it.
 ///
 /// # Errors
-/// When the file cannot be read or is empty.
-fn read_token(file: &std::path::Path) -> Result<String> {
+/// When the file cannot be read, is empty, or holds what no header can carry.
+fn read_token(file: &Path) -> Result<HeaderValue> {
     let text = std::fs::read_to_string(file).with_context(|| {
         format!(
             "{}: the token file cannot be read; write the output of \
@@ -165,7 +182,12 @@ fn read_token(file: &std::path::Path) -> Result<String> {
     })?;
     let token = text.trim();
     ensure!(!token.is_empty(), "{}: the token file is empty", file.display());
-    Ok(token.to_owned())
+    let mut authorization =
+        HeaderValue::from_str(&format!("Bearer {token}")).with_context(|| {
+            format!("{}: the token has illegal characters; it is one line of text", file.display())
+        })?;
+    authorization.set_sensitive(true);
+    Ok(authorization)
 }
 
 /// The message of the hub's JSON error.

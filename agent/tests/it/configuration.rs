@@ -72,9 +72,18 @@ fn wrong_files_say_where_and_what_to_write() {
         ("http://127.0.0.1:8787", "mqtt://hub.example:1883", 7, "MQTT is not available"),
         ("http://127.0.0.1:8787", "hub.example", 7, "no scheme"),
         ("http://127.0.0.1:8787", "ftp://hub.example", 7, "https://"),
-        ("tables = [\"*\"]", "tables = \"*\"", 15, ""),
+        ("http://127.0.0.1:8787", "https://user:secret@hub.example", 7, "host, port and path only"),
+        ("http://127.0.0.1:8787", "https://hub.example/?token=x", 7, "host, port and path only"),
+        ("authority = \"cloud\"", "authority = \"device\"", 22, "remove the line"),
+        ("name = \"settings\"", "name = \"\"", 19, "name a table"),
+        ("modality = \"state\"", "key = [\"a\", \"A\"]", 20, "twice"),
+        ("tables = [\"*\"]", "tables = \"*\"", 15, "tables: invalid type"),
+        ("name = \"gw-07\"", "name = 7", 4, "name: invalid type"),
+        ("name = \"gw-07\"", "", 2, "missing field `name`"),
+        ("[agent]", "[agents]", 10, "unknown key `agents`; did you mean `agent`?"),
         ("[hub]", "[hub", 6, ""),
     ];
+    assert!(!parse(&GOOD.replace("127.0.0.1", "user:secret@h")).expect_err("").contains("secret"));
     for (from, to, line, words) in cases {
         assert!(GOOD.contains(from), "{from}");
         let error = parse(&GOOD.replacen(from, to, 1)).expect_err(to);
@@ -88,6 +97,8 @@ fn wrong_files_say_where_and_what_to_write() {
 fn names_and_dataspaces_are_used_once() {
     let twice = format!("{GOOD}\n[[database]]\npath = \"/srv/app.db\"\n");
     assert!(parse(&twice).expect_err("two").contains("two databases are named \"app\""));
+    let path = format!("{GOOD}\n[[database]]\npath = \"/var/lib/app/app.db\"\nname = \"b\"\n");
+    assert!(parse(&path).expect_err("path").starts_with("agent.toml:25: two databases have the"));
     let named = format!("{GOOD}\n[[database]]\npath = \"/srv/app.db\"\nname = \"other\"\n");
     assert_eq!(parse(&named).unwrap().databases.len(), 2);
     let shared = format!("{GOOD}\n[[database.table]]\nname = \"b\"\ndataspace = \"settings\"\n");
