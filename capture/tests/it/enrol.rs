@@ -4,7 +4,7 @@ use capture::config::{DatabaseConfig, TableConfig};
 use capture::{Capture, CaptureError};
 use rusqlite::Connection;
 use sync_proto::Lane;
-use sync_proto::schema::Authority;
+use sync_proto::schema::{Authority, Modality};
 
 use crate::model::{DEVICE, Device, config, connect, folder, keyed, open};
 
@@ -335,4 +335,51 @@ fn another_layout_is_left_alone() {
     assert!(error.to_string().contains("layout 99"), "{error}");
     device.sql("UPDATE _rowtide_meta SET v = 1 WHERE k = 'format'");
     drop(open(&device.config, &dir));
+}
+
+#[test]
+fn another_modality_takes_what_waits_along() {
+    for folded in [false, true] {
+        let mut device = Device::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
+        device.sql("INSERT INTO t VALUES(1, 'a'), (2, 'b')");
+        device.sync();
+        device.sql("DELETE FROM t WHERE id = 1; UPDATE t SET v = 'unsent'");
+        if folded {
+            device.set_bounds(1);
+            device.housekeep();
+            device.set_bounds(4096);
+        }
+        device.config.overrides =
+            vec![TableConfig { modality: Modality::State, ..TableConfig::new("t") }];
+        device.reopen();
+        let sent = device.hub.batches.len();
+        device.sync();
+        device.assert_equal("t", &["id"]);
+        assert!(device.hub.batches[sent..].iter().all(|batch| batch.lane != Lane::Mutable));
+        assert_eq!(device.waiting(), (0, 0));
+    }
+}
+
+#[test]
+fn authority_that_returns_to_the_device_begins_an_epoch() {
+    let mut device = Device::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
+    device.sql("INSERT INTO t VALUES(1, 'a'), (2, 'b')");
+    device.sync();
+    let first = device.capture.facts().unwrap().hello.epoch;
+    device.config.overrides =
+        vec![TableConfig { authority: Authority::Cloud, ..TableConfig::new("t") }];
+    device.reopen();
+    device.sync();
+    assert_eq!(device.capture.facts().unwrap().hello.epoch, first);
+    assert_eq!(device.capture.status().unwrap().tables[0].status, "attached");
+    device.config.overrides.clear();
+    device.sql(
+        "UPDATE t SET v = 'while the agent was away' WHERE id = 1; DELETE FROM t WHERE id = 2",
+    );
+    device.reopen();
+    assert_ne!(device.capture.facts().unwrap().hello.epoch, first);
+    assert_eq!(device.capture.status().unwrap().alarms[0].code, "authority_returned");
+    device.sync();
+    device.assert_equal("t", &["id"]);
+    assert_eq!(device.waiting(), (0, 0));
 }

@@ -8,6 +8,7 @@ mod cloud;
 mod continuity;
 mod enrol;
 mod local;
+mod locks;
 mod model;
 mod open;
 mod pace;
