@@ -3,16 +3,17 @@
 //! Exit codes: 0 done (or healthy), 1 failed (or degraded, or findings), 2 wrong usage or
 //! configuration (or stalled). What a command finds goes to standard output, errors to standard
 //! error.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command's output is its job")]
+#![expect(clippy::print_stderr, reason = "errors of a command go to standard error")]
 
 mod check;
 mod file;
 mod show;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 
 use crate::config::{Config, DEFAULT_PATH};
@@ -42,9 +43,15 @@ enum Command {
     Run,
     /// Check configuration, files and tables; changes nothing.
     #[command(
-        after_help = "Exit code: 0 fine, 1 findings, 2 the configuration is wrong.\n\nExamples:\n  rowtide check\n  rowtide check --json | jq .findings"
+        after_help = "Exit code: 0 fine, 1 findings, 2 the configuration is wrong.\n\nExamples:\n  rowtide check\n  rowtide check --online\n  rowtide check --json | jq .findings"
     )]
-    Check(Output),
+    Check {
+        #[command(flatten)]
+        output: Output,
+        /// Ask the hub too whether it is ready.
+        #[arg(long)]
+        online: bool,
+    },
     /// How every database and table is.
     #[command(
         after_help = "Exit code: 0 healthy, 1 degraded, 2 stalled.\n\nExamples:\n  rowtide status\n  rowtide status --json | jq .alarms"
@@ -94,6 +101,14 @@ struct Output {
     json: bool,
 }
 
+/// What a command found.
+struct Answer {
+    /// For standard output.
+    text: String,
+    /// The exit code.
+    code: u8,
+}
+
 /// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -105,7 +120,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&arguments.command, &config) {
+    match run(&arguments.command, &config).and_then(|answer| print(&answer)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("rowtide: {error:#}");
@@ -114,16 +129,27 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command, config: &Config) -> Result<ExitCode> {
+fn print(answer: &Answer) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(answer.text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads may have read enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("standard output cannot be written")
+        }
+        Ok(()) | Err(_) => Ok(ExitCode::from(answer.code)),
+    }
+}
+
+fn run(command: &Command, config: &Config) -> Result<Answer> {
     match command {
         Command::Run => {
             logging::start(config.log.as_deref());
             // The first one wins; there is no other in this process.
             drop(rustls::crypto::ring::default_provider().install_default());
             daemon::run(config)?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Answer { text: String::new(), code: 0 })
         }
-        Command::Check(output) => check::check(config, output.json),
+        Command::Check { output, online } => check::check(config, output.json, *online),
         Command::Tables(output) => check::tables(config, output.json),
         Command::Status(output) => show::status(config, output.json),
         Command::Quarantine(Quarantine::List(output)) => show::quarantine(config, output.json),

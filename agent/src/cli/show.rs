@@ -1,33 +1,30 @@
 //! `rowtide status` and `rowtide quarantine list`: asked of the running agent, or read from the
 //! files where none runs.
 
-use std::process::ExitCode;
+use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::Answer;
 use crate::config::Config;
 use crate::control::{self, Question};
 use crate::status::{Health, Judge};
 use crate::store::{StoreStatus, chain, word};
 
 /// Prints the status.
-pub(super) fn status(config: &Config, as_json: bool) -> Result<ExitCode> {
+pub(super) fn status(config: &Config, as_json: bool) -> Result<Answer> {
     let document = match control::ask(&config.state_dir, Question::Status)? {
         Some(document) => document,
         None => serde_json::to_value(without_agent(config))?,
     };
-    if as_json {
-        println!("{document}");
-    } else {
-        print_status(&document);
-    }
+    let text = if as_json { format!("{document}\n") } else { status_text(&document)? };
     let code = match document["status"].as_str() {
         Some("healthy") => Health::Healthy,
         Some("degraded") => Health::Degraded,
         _ => Health::Stalled,
     };
-    Ok(ExitCode::from(code.exit_code()))
+    Ok(Answer { text, code: code.exit_code() })
 }
 
 /// What the files say while no agent runs.
@@ -51,7 +48,7 @@ fn without_agent(config: &Config) -> crate::status::Document {
 }
 
 /// Prints the rows that are set aside.
-pub(super) fn quarantine(config: &Config, as_json: bool) -> Result<ExitCode> {
+pub(super) fn quarantine(config: &Config, as_json: bool) -> Result<Answer> {
     let document = match control::ask(&config.state_dir, Question::Quarantine)? {
         Some(document) => document,
         None => {
@@ -66,19 +63,23 @@ pub(super) fn quarantine(config: &Config, as_json: bool) -> Result<ExitCode> {
             json!({ "databases": entries })
         }
     };
+    let entries = array(&document["databases"]);
+    // Rows that cannot be listed are not "nothing".
+    let code = u8::from(entries.iter().any(|entry| entry["error"].is_string()));
     if as_json {
-        println!("{document}");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Answer { text: format!("{document}\n"), code });
     }
+    let mut out = String::new();
     let mut count = 0;
-    for entry in array(&document["databases"]) {
+    for entry in entries {
         let database = text(&entry["database"]);
         if let Some(error) = entry["error"].as_str() {
-            println!("{database}: {error}");
+            writeln!(out, "{database}: {error}")?;
         }
         for row in array(&entry["rows"]) {
             count += 1;
-            println!(
+            writeln!(
+                out,
                 "{database}.{}  {}  {} {}  {}: {}",
                 text(&row["table"]),
                 text(&row["key"]),
@@ -86,30 +87,33 @@ pub(super) fn quarantine(config: &Config, as_json: bool) -> Result<ExitCode> {
                 row["number"],
                 text(&row["code"]),
                 text(&row["message"]),
-            );
+            )?;
         }
     }
-    if count == 0 {
-        println!("nothing is set aside");
+    if count == 0 && code == 0 {
+        writeln!(out, "nothing is set aside")?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Answer { text: out, code })
 }
 
-fn print_status(document: &Value) {
-    println!("{}", text(&document["status"]));
+fn status_text(document: &Value) -> Result<String> {
+    let mut out = String::new();
+    writeln!(out, "{}", text(&document["status"]))?;
     for database in array(&document["databases"]) {
-        println!(
+        writeln!(
+            out,
             "\n{}  {}  {}  link {}",
             text(&database["name"]),
             text(&database["status"]),
             text(&database["path"]),
             database["link"].as_str().unwrap_or("none"),
-        );
+        )?;
         let tables = array(&database["tables"]);
         if tables.is_empty() {
             continue;
         }
-        println!(
+        writeln!(
+            out,
             "  {:<24} {:<8} {:<9} {:<12} {:>9} {:>9} {:>7} {:>10} {:>8}",
             "table",
             "modality",
@@ -120,10 +124,11 @@ fn print_status(document: &Value) {
             "oldest",
             "quarantine",
             "reverted"
-        );
+        )?;
         for table in tables {
             let age = table["oldest_pending_s"].as_u64().map(|age| format!("{age} s"));
-            println!(
+            writeln!(
+                out,
                 "  {:<24} {:<8} {:<9} {:<12} {:>9} {:>9} {:>7} {:>10} {:>8}",
                 text(&table["name"]),
                 text(&table["modality"]),
@@ -134,18 +139,25 @@ fn print_status(document: &Value) {
                 age.unwrap_or_else(|| "-".to_owned()),
                 table["quarantine"].to_string(),
                 table["reverted"].to_string(),
-            );
+            )?;
         }
     }
     let alarms = array(&document["alarms"]);
     if !alarms.is_empty() {
-        println!();
+        writeln!(out)?;
     }
     for alarm in alarms {
         let place = [&alarm["database"], &alarm["table"]];
         let place: Vec<&str> = place.into_iter().filter_map(Value::as_str).collect();
-        println!("! {}  {}  {}", text(&alarm["code"]), place.join("."), text(&alarm["message"]));
+        writeln!(
+            out,
+            "! {}  {}  {}",
+            text(&alarm["code"]),
+            place.join("."),
+            text(&alarm["message"])
+        )?;
     }
+    Ok(out)
 }
 
 fn array(value: &Value) -> &[Value] {

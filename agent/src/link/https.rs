@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Certificate, Client, Response, StatusCode, redirect};
 use sync_proto::limits::FRAME_BYTES_MAX;
@@ -33,6 +33,8 @@ const ERROR_BYTES_MAX: usize = 4 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Https {
     client: Client,
+    /// The hub's address, and where messages go there.
+    hub: String,
     url: String,
     token_file: PathBuf,
     authorization: HeaderValue,
@@ -72,7 +74,13 @@ impl Https {
              ca-certificates or name a ca_file in [hub]",
         )?;
         let url = format!("{}/v1/sync/message", hub.url);
-        Ok(Self { client, url, token_file: hub.token_file.clone(), authorization })
+        Ok(Self {
+            client,
+            hub: hub.url.clone(),
+            url,
+            token_file: hub.token_file.clone(),
+            authorization,
+        })
     }
 
     /// Reads the token file again: a token that was replaced holds from the next message on.
@@ -98,7 +106,7 @@ impl Https {
             .header(AUTHORIZATION, self.authorization.clone())
             .header(CONTENT_TYPE, wire::MEDIA_TYPE)
             .body(frame);
-        let response = request.send().await.map_err(|error| retry(self.describe(&error)))?;
+        let response = request.send().await.map_err(|error| retry(describe(&self.url, &error)))?;
         let status = response.status();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if status == StatusCode::OK && kind == Some(wire::MEDIA_TYPE) {
@@ -109,10 +117,23 @@ impl Https {
         Err(self.refusal(response).await)
     }
 
+    /// Asks whether the hub is ready, without a token.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or says that it is not.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let url = format!("{}/readyz", self.hub);
+        let response = self.client.get(&url).send().await;
+        let response = response.map_err(|error| anyhow!("{}", describe(&self.hub, &error)))?;
+        let status = response.status();
+        ensure!(status == StatusCode::OK, "{url}: {status}; is this a hub, and is it up?");
+        Ok(())
+    }
+
     async fn body(&self, mut response: Response, bytes_max: usize) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         while let Some(chunk) =
-            response.chunk().await.map_err(|error| retry(self.describe(&error)))?
+            response.chunk().await.map_err(|error| retry(describe(&self.url, &error)))?
         {
             if bytes.len() + chunk.len() > bytes_max {
                 return Err(retry(format!("{}: an answer of over {bytes_max} bytes", self.url)));
@@ -153,19 +174,20 @@ impl Https {
             _ => retry_after(format!("{url}: {status}{said}"), after),
         }
     }
+}
 
-    fn describe(&self, error: &reqwest::Error) -> String {
-        let mut text = format!("{}: the hub cannot be reached", self.url);
-        let mut source = std::error::Error::source(error);
-        if error.is_timeout() {
-            text.push_str(": timed out");
-        }
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        text
+/// What kept a request from an answer, with its causes.
+fn describe(url: &str, error: &reqwest::Error) -> String {
+    let mut text = format!("{url}: the hub cannot be reached");
+    let mut source = std::error::Error::source(error);
+    if error.is_timeout() {
+        text.push_str(": timed out");
     }
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 /// Reads the token, one line, as the header that carries it.
