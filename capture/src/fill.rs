@@ -20,7 +20,7 @@ use crate::in_flight::Flight;
 use crate::inspect;
 use crate::log::{self, LoggedKey, Remover};
 use crate::meta::{self, Life, Stamp};
-use crate::parked::{self, Direction, Parking};
+use crate::parked::{self, Direction};
 use crate::pending::{self, PendingKey, Place};
 use crate::progress;
 use crate::quarantine;
@@ -236,17 +236,9 @@ pub(crate) fn carry_out(
 fn carry(conn: &rusqlite::Connection, registry: &Registry, one: &Move) -> Result<()> {
     let LoggedKey { table, key, label, .. } = &one.key;
     match &one.action {
-        Action::Park(reason) => parked::park(
-            conn,
-            &Parking {
-                table: *table,
-                key: key.as_str(),
-                direction: Direction::Up,
-                number: label.0,
-                reason,
-                payload: None,
-            },
-        )?,
+        Action::Park(reason) => {
+            parked::park_up(conn, *table, key.as_str(), *label, reason)?;
+        }
         Action::Unpark => {
             parked::clear(conn, *table, key.as_str(), Direction::Up, label.0)?;
         }

@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::handle::Capture;
 use crate::inspect;
 use crate::log::{self, Entry, Remover};
-use crate::parked::{self, Direction, Parking};
+use crate::parked::{self, Direction};
 use crate::pending::{self, PendingKey, Place};
 use crate::quarantine;
-use crate::registry::{Registry, Table};
+use crate::registry::Registry;
 
 /// Entries read at a time inside the transaction.
 const CHUNK: usize = 256;
@@ -89,13 +89,14 @@ impl Fold<'_> {
         if entry.key.iter().map(Value::len_bytes).sum::<usize>() > KEY_BYTES_MAX {
             let shown: String = key.as_str().chars().take(KEY_SHOWN_CHARS).collect();
             let reason = quarantine::key_too_large(KEY_BYTES_MAX);
-            park(conn, table, &shown, entry.seq, &reason)?;
+            parked::park_up(conn, table.id, &shown, entry.seq, &reason)?;
             return Ok(true);
         }
         if NaturalKey::has_null(&entry.key) && !table.is_cloud() && self.fits {
             let there = quarantine::has_null_key_row(conn, table, &entry.key)?;
             if there {
-                park(conn, table, key.as_str(), entry.seq, &quarantine::null_key())?;
+                let reason = quarantine::null_key();
+                parked::park_up(conn, table.id, key.as_str(), entry.seq, &reason)?;
             } else {
                 parked::clear(conn, table.id, key.as_str(), Direction::Up, entry.seq.0)?;
             }
@@ -116,24 +117,4 @@ fn nth_newest(conn: &Connection, keep: usize) -> Result<Option<Seq>> {
         .query_row([offset], |row| row.get(0))
         .optional()?;
     Ok(seq.map(Seq))
-}
-
-fn park(
-    conn: &Connection,
-    table: &Table,
-    key: &str,
-    seq: Seq,
-    reason: &sync_proto::message::Reason,
-) -> Result<()> {
-    parked::park(
-        conn,
-        &Parking {
-            table: table.id,
-            key,
-            direction: Direction::Up,
-            number: seq.0,
-            reason,
-            payload: None,
-        },
-    )
 }

@@ -6,8 +6,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
-use sync_proto::Value;
 use sync_proto::message::Reason;
+use sync_proto::{Seq, Value};
 
 use crate::error::Result;
 use crate::registry::{Registry, TableId, decode, encode};
@@ -119,6 +119,21 @@ pub(crate) fn park(conn: &Connection, parking: &Parking<'_>) -> Result<()> {
         parking.payload.map(encode).transpose()?,
     ])?;
     Ok(())
+}
+
+/// Sets a row aside that was to go up.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn park_up(
+    conn: &Connection,
+    table: TableId,
+    key: &str,
+    seq: Seq,
+    reason: &Reason,
+) -> Result<()> {
+    let direction = Direction::Up;
+    park(conn, &Parking { table, key, direction, number: seq.0, reason, payload: None })
 }
 
 /// The number and reason of a key's entry, if it has one.

@@ -15,10 +15,10 @@ use crate::inspect;
 use crate::keys::{self, Keys};
 use crate::log;
 use crate::meta;
-use crate::parked::{self, Direction, Parking};
+use crate::parked;
 use crate::pending::{self, PendingKey, Place};
 use crate::quarantine;
-use crate::registry::{self, Phase, Table, TableId};
+use crate::registry::{self, Phase, Table};
 use crate::row::Found;
 
 /// Keys of one step.
@@ -143,7 +143,7 @@ fn seed_one(tx: &WriteTx<'_>, table: &Table, key: &[Value]) -> Result<()> {
         return Ok(());
     }
     let reason = quarantine::null_key();
-    park(tx, table.id, &NaturalKey::of(key), meta::newest_seq(tx)?, &reason)
+    parked::park_up(tx, table.id, NaturalKey::of(key).as_str(), meta::newest_seq(tx)?, &reason)
 }
 
 /// Moves held keys back into the log until the lock was held long enough; answers whether none is
@@ -180,30 +180,11 @@ fn release_one(tx: &WriteTx<'_>, table: &Table, row: &PendingKey) -> Result<()> 
         && !NaturalKey::has_null(&key)
         && table.shape().read(tx, &key)? == Found::None;
     if rebuilt_away {
-        park(tx, table.id, &row.key, row.seq, &quarantine::row_absent())?;
+        let reason = quarantine::row_absent();
+        parked::park_up(tx, table.id, row.key.as_str(), row.seq, &reason)?;
     } else {
         // Of a cloud table only rows that are offered to the hub are ever held.
         log::append(tx, table, &key, table.is_cloud())?;
     }
     pending::clear(tx, row.table, &row.key, row.seq)
-}
-
-fn park(
-    tx: &WriteTx<'_>,
-    table: TableId,
-    key: &NaturalKey,
-    seq: Seq,
-    reason: &sync_proto::message::Reason,
-) -> Result<()> {
-    parked::park(
-        tx,
-        &Parking {
-            table,
-            key: key.as_str(),
-            direction: Direction::Up,
-            number: seq.0,
-            reason,
-            payload: None,
-        },
-    )
 }

@@ -18,7 +18,7 @@ use crate::handle::Capture;
 use crate::in_flight::Flight;
 use crate::inspect;
 use crate::log::{self, LoggedKey};
-use crate::parked::{self, Direction, Parking};
+use crate::parked::{self, Direction};
 use crate::pending::{self, Place};
 use crate::progress;
 use crate::registry::{self, Registry, TableId};
@@ -154,17 +154,9 @@ impl<'a> Clearing<'a> {
 
     fn record(&mut self, key: &LoggedKey) -> Result<()> {
         match self.outcomes.get(&key.label) {
-            Some(Outcome::Rejected(reason)) => parked::park(
-                self.tx,
-                &Parking {
-                    table: key.table,
-                    key: key.key.as_str(),
-                    direction: Direction::Up,
-                    number: key.label.0,
-                    reason,
-                    payload: None,
-                },
-            ),
+            Some(Outcome::Rejected(reason)) => {
+                parked::park_up(self.tx, key.table, key.key.as_str(), key.label, reason)
+            }
             Some(Outcome::Diverged) => match self.registry.get(key.table) {
                 Some(table) => {
                     log::append(self.tx, table, &batch::parts(&key.key)?, true).map(|_seq| ())
