@@ -120,6 +120,18 @@ impl Store {
         Ok((Self { requests, bell }, thread))
     }
 
+    /// A store without a thread.
+    #[cfg(test)]
+    pub(crate) fn hollow() -> Self {
+        Self { requests: sync_channel(1).0, bell: Arc::default() }
+    }
+
+    /// Answers a wake, as the thread does.
+    #[cfg(test)]
+    pub(crate) fn take_wake(&self) -> bool {
+        self.bell.woken.swap(false, Ordering::AcqRel)
+    }
+
     /// Asks the thread; `false`: its queue is full, or it has ended.
     pub(crate) fn ask(&self, request: Request) -> bool {
         self.requests.try_send(request).is_ok()

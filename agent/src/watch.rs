@@ -190,8 +190,11 @@ fn is_of_database(name: &OsStr, database: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
+    use std::path::Path;
+    use std::time::Duration;
 
-    use super::is_of_database;
+    use super::{Target, Watch, is_of_database};
+    use crate::store::Store;
 
     #[test]
     fn the_shared_memory_file_and_strangers_wake_nobody() {
@@ -202,5 +205,51 @@ mod tests {
         for name in ["app.db-shm", "app.db2", "app.db-wal2", "xapp.db", "app", ""] {
             assert!(!of(name), "{name}");
         }
+    }
+
+    /// What a touch of `file` wakes, after the directories were looked for.
+    fn wakes(watch: &mut Watch<'_>, file: &Path) -> Vec<usize> {
+        watch.place();
+        std::fs::write(file, "x").unwrap();
+        if watch.has_events(Duration::from_millis(50)).unwrap() {
+            watch.woken().unwrap()
+        } else {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn links_are_followed_and_folders_that_come_back_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let [real, linked] = ["real", "linked"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&real).unwrap();
+        std::fs::create_dir(&linked).unwrap();
+        std::fs::write(real.join("data.db"), "").unwrap();
+        std::os::unix::fs::symlink(real.join("data.db"), linked.join("app.db")).unwrap();
+        let late = folder.path().join("late");
+        let targets: Vec<Target> = [linked.join("app.db"), late.join("late.db")]
+            .map(|path| Target { path, store: Store::hollow() })
+            .into();
+        let mut watch = Watch::new(&targets).unwrap();
+        // SQLite writes beside the file that the link leads to.
+        assert_eq!(wakes(&mut watch, &real.join("data.db-wal")), [0]);
+        assert!(wakes(&mut watch, &real.join("data.db-shm")).is_empty());
+        for _life in 0..2 {
+            std::fs::create_dir(&late).unwrap();
+            assert_eq!(wakes(&mut watch, &late.join("late.db")), [1]);
+            std::fs::remove_dir_all(&late).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_watch_that_begins_wakes_for_what_happened_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app.db");
+        let targets = [Target { path, store: Store::hollow() }];
+        let mut watch = Watch::new(&targets).unwrap();
+        watch.place();
+        assert!(targets[0].store.take_wake());
+        watch.place();
+        assert!(!targets[0].store.take_wake());
     }
 }

@@ -1,70 +1,8 @@
 //! The built binary: bad files and folders end in one clear line, the right code, and no traces.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-struct Place {
-    folder: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap() };
-        std::fs::write(place.path("token"), "t0ken\n").unwrap();
-        place.configure("");
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn configure(&self, more: &str) {
-        let text = format!(
-            "[device]\nid = \"7f9c24e8-3b12-4fef-91e0-56a2d5a1c0de\"\nname = \"gw-07\"\n\
-             [hub]\nurl = \"http://127.0.0.1:9\"\ntoken_file = \"{}\"\n\
-             [agent]\nstate_dir = \"{}\"\n[[database]]\npath = \"{}\"\n{more}",
-            self.path("token").display(),
-            self.path("state").display(),
-            self.path("app.db").display(),
-        );
-        std::fs::write(self.path("agent.toml"), text).unwrap();
-    }
-
-    fn rowtide(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_rowtide"))
-            .args(arguments)
-            .arg("--config")
-            .arg(self.path("agent.toml"))
-            .output()
-            .unwrap()
-    }
-
-    /// Everything that is in the folder now.
-    fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.folder.path()).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
-}
-
-fn sql(path: &Path, text: &str) {
-    let status = Command::new("sqlite3").arg(path).arg(text).status().unwrap();
-    assert!(status.success(), "{text}");
-}
-
-fn said(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
+use crate::place::{Place, said, sql};
 
 #[test]
 fn check_tells_files_that_are_no_databases_and_creates_nothing() {
@@ -168,20 +106,10 @@ fn status_without_an_agent_says_so() {
 fn only_one_agent_runs_on_a_state_folder() {
     let place = Place::new();
     sql(&place.path("app.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
-    let mut first = Command::new(env!("CARGO_BIN_EXE_rowtide"))
-        .args(["run", "--config"])
-        .arg(place.path("agent.toml"))
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    while !place.path("state/control.sock").exists() {
-        assert!(first.try_wait().unwrap().is_none(), "the agent ended");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let first = place.run();
     let second = place.rowtide(&["run"]);
     let uninstall = place.rowtide(&["uninstall"]);
-    first.kill().unwrap();
-    first.wait().unwrap();
+    drop(first);
     for output in [second, uninstall] {
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
         assert!(said(&output).contains("another rowtide runs"), "{}", said(&output));
@@ -209,4 +137,94 @@ fn every_command_has_help_with_examples() {
         assert!(output.status.success());
         assert!(said(&output).contains("Example"), "{command:?}: {}", said(&output));
     }
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_failure() {
+    let place = Place::new();
+    sql(&place.path("app.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rowtide"))
+        .args(["tables", "--config"])
+        .arg(place.path("agent.toml"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(said(&output), "");
+}
+
+#[test]
+fn check_asks_the_hub_only_when_told_to() {
+    let place = Place::new();
+    sql(&place.path("app.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
+    assert_eq!(place.rowtide(&["check"]).status.code(), Some(0));
+    let output = place.rowtide(&["check", "--online"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("hub_unreachable"), "{}", said(&output));
+}
+
+#[test]
+fn check_warns_of_a_token_that_others_can_read() {
+    let place = Place::new();
+    sql(&place.path("app.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
+    let warned = |mode: &str| {
+        assert!(
+            Command::new("chmod").arg(mode).arg(place.path("token")).status().unwrap().success()
+        );
+        let output = place.rowtide(&["check"]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        said(&output).contains("open_to_others")
+    };
+    assert!(warned("644"));
+    assert!(!warned("600"));
+}
+
+#[test]
+fn a_state_folder_that_is_a_file_is_found() {
+    let place = Place::new();
+    sql(&place.path("app.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
+    std::fs::write(place.path("state"), "").unwrap();
+    for command in ["check", "run"] {
+        let output = place.rowtide(&[command]);
+        assert_eq!(output.status.code(), Some(1), "{command}: {}", said(&output));
+        assert!(said(&output).contains("state folder"), "{command}: {}", said(&output));
+    }
+}
+
+#[test]
+fn without_root_certificates_https_says_what_to_install() {
+    let place = Place::new();
+    sql(&place.path("app.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
+    place.configure_hub("https://127.0.0.1:9");
+    let output = place
+        .command(&["check"])
+        .env("SSL_CERT_FILE", place.path("none"))
+        .env("SSL_CERT_DIR", place.path("none"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("install ca-certificates"), "{}", said(&output));
+    std::fs::write(place.path("ca.pem"), "no certificate").unwrap();
+    place.configure_hub(&format!(
+        "https://127.0.0.1:9\"\nca_file = \"{}",
+        place.path("ca.pem").display()
+    ));
+    let output = place.rowtide(&["check"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("ca.pem"), "{}", said(&output));
+}
+
+#[test]
+fn uninstall_goes_on_beside_a_file_that_is_missing() {
+    let place = Place::new();
+    let more = format!("[[database]]\npath = \"{}\"\n", place.path("second.db").display());
+    place.configure(&more);
+    sql(&place.path("second.db"), "CREATE TABLE good(id INTEGER PRIMARY KEY)");
+    let output = place.rowtide(&["uninstall"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("app.db: there is no such file"), "{}", said(&output));
+    assert!(said(&output).contains("second: nothing of ours was there"), "{}", said(&output));
 }

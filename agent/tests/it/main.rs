@@ -3,3 +3,5 @@
 
 mod commands;
 mod configuration;
+mod place;
+mod running;
