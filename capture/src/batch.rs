@@ -25,6 +25,10 @@ use crate::snapshot::Labels;
 /// Keys that one plan moves aside, at most: they are carried out before anything is sent.
 const MOVES_MAX: usize = 512;
 
+/// Bytes of all drafts of a plan at which no more rows are read: with the rows' own weight in
+/// memory and their packed form, what one call to fill holds.
+const PLAN_BYTES_MAX: usize = 4 << 20;
+
 /// Bytes that a row takes in a batch beside its values.
 const ROW_OVERHEAD_BYTES: usize = 16;
 
@@ -111,6 +115,15 @@ pub(crate) struct Plan {
     pub(crate) newest: Seq,
     /// Whether every key of every asked lane was reached.
     pub(crate) complete: bool,
+    /// The snapshot was given up because its time was over.
+    pub(crate) out_of_time: bool,
+}
+
+impl Plan {
+    /// Keys that it sees to.
+    pub(crate) fn len(&self) -> usize {
+        self.moves.len() + self.drafts.iter().map(|draft| draft.keys.len()).sum::<usize>()
+    }
 }
 
 /// Drafts what is asked for.
@@ -130,6 +143,7 @@ pub(crate) fn plan(
         labels,
         sizes,
         shapes: HashMap::new(),
+        bytes: 0,
         plan: Plan {
             anchors: labels.anchors().to_vec(),
             newest: labels.newest(),
@@ -163,6 +177,8 @@ struct Planner<'a> {
     labels: &'a Labels,
     sizes: Sizes,
     shapes: HashMap<TableId, Shape>,
+    /// Bytes of all drafts.
+    bytes: usize,
     plan: Plan,
 }
 
@@ -175,11 +191,11 @@ impl Planner<'_> {
         let mut going = true;
         // Folded numbers are all below the tail's.
         pending::walk(self.tx, Place::Lane(ask.lane), ask.prev, |row| {
-            if !self.labels.has(row.table, &row.key) {
-                going = self.offer(&mut drafting, Candidate::folded(row))?;
-            } else if self.tx.spent() {
-                going = false;
-            }
+            going = if self.labels.has(row.table, &row.key) {
+                !self.must_stop(&drafting)
+            } else {
+                self.offer(&mut drafting, Candidate::folded(row))?
+            };
             Ok(going)
         })?;
         let labels = self.labels;
@@ -243,18 +259,21 @@ impl Planner<'_> {
             return Ok(false);
         }
         let Some(table) = self.registry.get(candidate.key.table) else { return Ok(true) };
+        self.bytes += ready.bytes;
         drafting.open.push(table, candidate, ready);
         Ok(true)
     }
 
     /// Whether the snapshot was held long enough, or enough is to be moved. One key is always
     /// taken, so that a slow machine gets on too.
-    fn must_stop(&self, drafting: &Drafting) -> bool {
+    fn must_stop(&mut self, drafting: &Drafting) -> bool {
         let some = !self.plan.moves.is_empty()
             || !self.plan.drafts.is_empty()
             || !drafting.drafts.is_empty()
             || !drafting.open.keys.is_empty();
-        self.plan.moves.len() >= MOVES_MAX || (self.tx.spent() && some)
+        let late = some && self.tx.spent();
+        self.plan.out_of_time |= late;
+        late || self.plan.moves.len() >= MOVES_MAX || self.bytes >= PLAN_BYTES_MAX
     }
 
     fn judge(&mut self, lane: Lane, candidate: &Candidate) -> Result<Judged> {
@@ -413,7 +432,7 @@ impl Draft {
 }
 
 /// A batch's cells in memory are bounded below what the wire takes: each is 32 bytes.
-const CELL_MARGIN: usize = 16;
+const CELL_MARGIN: usize = 32;
 
 fn empty(table: &Table) -> TableRows {
     TableRows {

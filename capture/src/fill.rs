@@ -30,6 +30,12 @@ use crate::snapshot::{self, Look};
 /// Fold steps that one call makes when the application logs faster than the tail is folded.
 const FOLDS_MAX: u32 = 3;
 
+/// Keys below which a plan that ran out of time got nowhere.
+const STARVED_KEYS: usize = 64;
+
+/// Entries that may stay unfolded on the slowest machine.
+const TAIL_ENTRIES_MIN: usize = 256;
+
 /// Bytes of a batch that its columns' names and lengths may take beside the counted values.
 const ENVELOPE_BYTES: usize = 64 << 10;
 
@@ -75,6 +81,11 @@ impl Capture {
                     let everything = Lane::ALL
                         .into_iter()
                         .all(|lane| asks.iter().any(|ask| ask.lane == lane && ask.batches > 0));
+                    if plan.out_of_time && plan.len() < STARVED_KEYS {
+                        // Reading the tail took the time: keep it shorter from here on.
+                        let half = (self.tail.entries / 2).max(TAIL_ENTRIES_MIN);
+                        self.tail.entries = half.min(self.tail.entries);
+                    }
                     if plan.complete && everything {
                         self.unseen = false;
                         self.seen = plan.newest;
