@@ -16,7 +16,7 @@ use crate::inspect::{self, Skipped, Survey};
 use crate::meta;
 use crate::registry::{self, Phase, Registry, Table};
 use crate::schema::{self, FORMAT, OBJECTS};
-use crate::trigger::{self, Trigger};
+use crate::trigger;
 
 /// Looks at a schema that keeps changing under it, before it is left for later.
 const LOOKS_MAX: u32 = 5;
@@ -141,7 +141,7 @@ fn step(tx: &WriteTx<'_>, survey: &Survey) -> Result<Step> {
 /// One transaction's view of what is installed.
 struct Work {
     registry: Registry,
-    have: Vec<Trigger>,
+    have: Vec<Installed>,
     newest: Seq,
     authority_returned: bool,
 }
@@ -161,7 +161,7 @@ impl Work {
     fn bring_in(&mut self, conn: &Connection, spec: &TableSpec) -> Result<()> {
         let known = self.registry.named(&spec.name).cloned();
         let table = match known {
-            Some(table) if same_key(&table, spec) => table,
+            Some(table) if same_key(&table, spec) || self.key_renamed(&table, spec) => table,
             other => {
                 // Entries of another key cannot be read as this one's: it is another table to us.
                 if let Some(table) = other.filter(|table| table.phase != Phase::Gone) {
@@ -178,6 +178,21 @@ impl Work {
         let arms = self.arm(conn, &changed)?;
         self.resume(&table, &mut changed, arms);
         if changed == table { Ok(()) } else { self.keep(conn, changed) }
+    }
+
+    /// Whether the application renamed key columns in place. SQLite then rewrote our triggers, so
+    /// what they logged still is this key; the old names are gone from the table.
+    fn key_renamed(&self, table: &Table, spec: &TableSpec) -> bool {
+        let in_place = trigger::wanted(table).iter().all(|wanted| {
+            let have = self.have.iter().find(|have| have.name.eq_ignore_ascii_case(&wanted.name));
+            have.is_some_and(|have| have.table.eq_ignore_ascii_case(&spec.name))
+        });
+        let is_there =
+            |name: &str| spec.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+        let (before, after) = (table.key_names(), spec.key());
+        in_place
+            && before.len() == after.len()
+            && before.iter().zip(&after).all(|(a, b)| a.eq_ignore_ascii_case(b) || !is_there(a))
     }
 
     /// What a known table's changes mean for its life.
@@ -303,13 +318,21 @@ fn widen(conn: &Connection, width: usize) -> Result<()> {
     Ok(())
 }
 
-fn our_triggers(conn: &Connection) -> Result<Vec<Trigger>> {
+/// A trigger of ours as the file has it.
+struct Installed {
+    name: String,
+    /// The table that it is on.
+    table: String,
+    sql: String,
+}
+
+fn our_triggers(conn: &Connection) -> Result<Vec<Installed>> {
     let mut statement =
-        conn.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")?;
+        conn.prepare("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")?;
     let mut rows = statement.query([])?;
     let mut triggers = Vec::new();
     while let Some(row) = rows.next()? {
-        let trigger = Trigger { name: row.get(0)?, sql: row.get(1)? };
+        let trigger = Installed { name: row.get(0)?, table: row.get(1)?, sql: row.get(2)? };
         if schema::is_ours(&trigger.name) {
             triggers.push(trigger);
         }

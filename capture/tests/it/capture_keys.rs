@@ -227,3 +227,41 @@ fn every_conflict_clause_of_the_application_is_captured() {
     device.sync();
     device.assert_equal("t", &["id"]);
 }
+
+#[test]
+fn other_schema_names_and_temporary_objects_do_not_mislead() {
+    let mut device = Device::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
+    device.sync();
+    let elsewhere = rusqlite::Connection::open_in_memory().unwrap();
+    elsewhere.execute("ATTACH ?1 AS other", [device.path().to_str().unwrap()]).unwrap();
+    elsewhere
+        .execute_batch(
+            "CREATE TABLE t(id INTEGER PRIMARY KEY); INSERT INTO t VALUES(9);
+             INSERT INTO other.t VALUES(1, 'attached')",
+        )
+        .unwrap();
+    let app = device.app();
+    app.execute_batch(
+        "CREATE TEMP TABLE t(id INTEGER PRIMARY KEY, v); INSERT INTO t VALUES(8, 'temporary');
+         CREATE TEMP TABLE _rowtide_log(t, k1, k2); INSERT INTO main.t VALUES(2, 'beside it')",
+    )
+    .unwrap();
+    let misled: i64 =
+        app.query_row("SELECT count(*) FROM temp._rowtide_log", [], |row| row.get(0)).unwrap();
+    assert_eq!(misled, 0);
+    device.sync();
+    device.assert_equal("t", &["id"]);
+    assert_eq!(device.hub.live("t").len(), 2);
+}
+
+#[test]
+fn an_untrusting_connection_is_served_and_sees_its_own_counts() {
+    let mut device = Device::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
+    let app = device.app();
+    app.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA recursive_triggers = ON").unwrap();
+    app.execute_batch("INSERT INTO t VALUES(41, 'a'), (42, 'b')").unwrap();
+    assert_eq!((app.last_insert_rowid(), app.changes()), (42, 2));
+    app.execute_batch("REPLACE INTO t VALUES(42, 'c')").unwrap();
+    device.sync();
+    device.assert_equal("t", &["id"]);
+}

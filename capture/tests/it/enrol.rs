@@ -383,3 +383,41 @@ fn authority_that_returns_to_the_device_begins_an_epoch() {
     device.assert_equal("t", &["id"]);
     assert_eq!(device.waiting(), (0, 0));
 }
+
+#[test]
+fn no_migration_that_the_plain_schema_allows_is_refused() {
+    let mut device = Device::new(
+        "CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, c); CREATE INDEX i ON t(b);
+         INSERT INTO t VALUES(1, 2, 3, 4)",
+    );
+    device.sync();
+    let migrations = [
+        "ALTER TABLE t DROP COLUMN a",
+        "ALTER TABLE t RENAME COLUMN c TO d",
+        "ALTER TABLE t ADD COLUMN e TEXT NOT NULL DEFAULT 'x'",
+        "DROP INDEX i; CREATE UNIQUE INDEX j ON t(b)",
+        "CREATE VIEW v AS SELECT * FROM t; CREATE TRIGGER own AFTER UPDATE ON t BEGIN SELECT 1; END",
+        "DROP TRIGGER own; DROP VIEW v",
+        "ALTER TABLE t RENAME COLUMN id TO key",
+        "VACUUM; REINDEX; ANALYZE",
+    ];
+    for migration in migrations {
+        // With the shell's library as well as with ours.
+        let shell = std::process::Command::new("sqlite3")
+            .arg("-bail")
+            .arg(device.path())
+            .arg(".timeout 2000")
+            .arg(migration)
+            .output()
+            .unwrap();
+        assert!(shell.status.success(), "{migration}: {shell:?}");
+        device.sql("UPDATE t SET b = b + 1");
+        device.sync();
+        assert_eq!(device.waiting(), (0, 0), "{migration}");
+    }
+    device.sql("ALTER TABLE t RENAME TO u; DROP TABLE u");
+    device.sync();
+    let last = device.hub.live("t").remove("i:1").unwrap();
+    assert_eq!(last["key"], sync_proto::Value::Int(1), "{last:?}");
+    assert_eq!(last["b"], sync_proto::Value::Int(11), "{last:?}");
+}
