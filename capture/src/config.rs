@@ -1,7 +1,7 @@
 //! What is wanted of one database file, as checked values.
 //!
 //! Reading a configuration file, its defaults and its error positions belong to the agent. Whether
-//! the wishes fit the file is found out by [`crate::enrol`].
+//! the wishes fit the file is found out by the enrolment.
 
 use std::path::PathBuf;
 

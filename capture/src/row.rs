@@ -38,7 +38,7 @@ pub(crate) enum Found {
 /// The text that writes some of a table's columns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PutSql {
-    /// Indexes into the shape's columns, in the order of the values given to [`put`].
+    /// Indexes into the shape's columns, in the order of the values given to [`PutSql::insert`].
     columns: Vec<usize>,
     insert: String,
     /// `None` when only key columns are written: an existing row has nothing to update.

@@ -105,7 +105,7 @@ pub(crate) struct Record<'a> {
     pub(crate) row: Vec<(&'a str, &'a Value)>,
 }
 
-/// The encoding of [`Copy`], from borrowed parts.
+/// The encoding of [`struct@Copy`], from borrowed parts.
 #[derive(Serialize)]
 struct CopyOf<'a> {
     sent: RowHash,
