@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::hub::HubOptions;
 
 /// Where the hub listens when nothing is said.
-pub const LISTEN_DEFAULT: SocketAddr =
-    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8787));
+pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8787));
 
 /// The folder of the stores when nothing is said, in the working directory.
 pub const DATA_DEFAULT: &str = "rowtide-hub-data";
@@ -123,6 +122,7 @@ mod tests {
 
     use super::{DATA_DEFAULT, HubConfig, LISTEN_DEFAULT, Overrides};
 
+    #[expect(clippy::unwrap_in_result, reason = "a test ends at the first surprise")]
     fn load(text: &str) -> Result<HubConfig, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hub.toml");

@@ -17,6 +17,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 use sync_proto::limits::BATCH_RAW_BYTES_MAX;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use self::guard::{Guard, Refusals};
 use self::views::{MUTABLE_SCHEMA, Views};
@@ -61,7 +62,7 @@ pub(crate) struct QueryStore {
 
 impl QueryStore {
     /// Queries over these files; `state` names the dataspaces.
-    pub(crate) fn new(state: Arc<Database>, state_path: PathBuf, mutable_path: PathBuf) -> Self {
+    pub(super) fn new(state: Arc<Database>, state_path: PathBuf, mutable_path: PathBuf) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING_MAX));
         Self { state, state_path, mutable_path, running }
     }
@@ -109,13 +110,9 @@ fn run(
     let deadline = Instant::now() + limits.time_max;
     db.progress_handler(STEPS_PER_LOOK, Some(move || Instant::now() >= deadline))
         .map_err(|source| StoreError::Failed { what: WHAT, source: source.into() })?;
-    let answer = db.prepare(sql).map_err(|error| explain(error, &refusals, limits)).and_then(
-        |mut statement| {
-            check(&statement)?;
-            collect(&mut statement, limits, |error| explain(error, &refusals, limits))
-        },
-    );
-    answer
+    let mut statement = db.prepare(sql).map_err(|error| explain(error, &refusals, limits))?;
+    check(&statement)?;
+    collect(&mut statement, limits, |error| explain(error, &refusals, limits))
 }
 
 /// Opens both files read-only and makes the views; after this nothing else can be reached.

@@ -144,9 +144,9 @@ fn add_functions(db: &Connection) -> rusqlite::Result<()> {
         | FunctionFlags::SQLITE_DETERMINISTIC
         | FunctionFlags::SQLITE_INNOCUOUS;
     db.create_scalar_function("_rowtide_uuid", 1, flags, |call| {
-        Ok(Uuid::from_slice(call.get_raw(0).as_blob()?)
+        Uuid::from_slice(call.get_raw(0).as_blob()?)
             .map(|id| SourceId(id).to_string())
-            .map_err(|error| rusqlite::Error::UserFunctionError(error.into()))?)
+            .map_err(|error| rusqlite::Error::UserFunctionError(error.into()))
     })?;
     db.create_scalar_function("_rowtide_time", 1, flags, |call| {
         Ok(UnixMillis(call.get(0)?).to_string())

@@ -1,0 +1,16 @@
+//! The core's tests, one binary: rules as tables, laws as properties, frames as golden files,
+//! session traces, and two ends over a bad link.
+//!
+//! Nothing here touches a database or a network. A test that draws at random prints its seed.
+
+mod arbitrary;
+mod backoff;
+mod continuity;
+mod fingerprint;
+mod keys;
+mod laws;
+mod notation;
+mod ranges;
+mod row_hash;
+mod rows;
+mod rule_table;
