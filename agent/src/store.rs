@@ -235,7 +235,11 @@ impl Keeper {
 
     /// One step of housekeeping; gives the time until the next.
     fn housekeep(&mut self) -> Duration {
-        let Some(capture) = &mut self.capture else { return self.open() };
+        let Some(capture) = &mut self.capture else {
+            let pause = self.open();
+            drop(self.tried.take());
+            return pause;
+        };
         match capture.housekeep() {
             Ok(done) => {
                 if done.greet_again {
@@ -254,7 +258,6 @@ impl Keeper {
     fn open(&mut self) -> Duration {
         let opened = Capture::open(&self.config, &self.state_dir, self.device);
         self.seen = Sight::of(&self.config.path);
-        drop(self.tried.take());
         match opened {
             Ok(capture) => {
                 self.capture = Some(capture);

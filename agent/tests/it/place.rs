@@ -63,14 +63,19 @@ impl Place {
 
     /// The same with a variable in its environment.
     pub(crate) fn run_with(&self, variable: &str, value: &Path) -> Agent {
-        let log = std::fs::File::create(self.path("log")).unwrap();
-        let mut command = self.command(&["run"]);
-        let agent = Agent(command.env(variable, value).stderr(log).spawn().unwrap());
+        let agent = self.spawn(variable, value);
         until("the agent's answer", || {
             let status = self.status();
             !status.to_string().contains("agent_not_running")
         });
         agent
+    }
+
+    /// Starts the agent and waits for nothing.
+    pub(crate) fn spawn(&self, variable: &str, value: &Path) -> Agent {
+        let log = std::fs::File::create(self.path("log")).unwrap();
+        let mut command = self.command(&["run"]);
+        Agent(command.env(variable, value).stderr(log).spawn().unwrap())
     }
 
     /// What a running agent says, or the files without one.

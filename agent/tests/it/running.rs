@@ -1,6 +1,6 @@
 //! The running daemon without a hub: files that come late, wakes, signals, and what it costs.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -108,6 +108,31 @@ fn the_service_manager_hears_of_start_and_stop() {
     assert_eq!(ended.code(), Some(0));
     assert!(hear().contains("STOPPING=1"));
     assert!(!place.path("state/control.sock").exists());
+}
+
+#[test]
+fn ready_is_told_after_the_first_attempt_on_every_file() {
+    let place = Place::new();
+    sql(&place.path("app.db"), TABLE);
+    let mut holder = Command::new("sqlite3")
+        .arg(place.path("app.db"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut order = holder.stdin.take().unwrap();
+    writeln!(order, "BEGIN EXCLUSIVE; SELECT 'held';").unwrap();
+    let mut held = [0; 4];
+    holder.stdout.as_mut().unwrap().read_exact(&mut held).unwrap();
+    let manager = UnixDatagram::bind(place.path("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let _agent = place.spawn("NOTIFY_SOCKET", &place.path("notify"));
+    assert!(manager.recv(&mut [0; 256]).unwrap() > 0);
+    // The attempt waited for the lock and was given up before anything was told.
+    assert!(place.log().contains("holds the database's lock"), "{}", place.log());
+    drop(order);
+    assert!(holder.wait().unwrap().success());
+    until("the opened file", || place.status()["databases"][0]["tables"][0]["name"] == "t");
 }
 
 #[test]
