@@ -14,3 +14,5 @@ mod ranges;
 mod row_hash;
 mod rows;
 mod rule_table;
+mod session_pair;
+mod wire_golden;
