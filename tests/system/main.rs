@@ -3,6 +3,7 @@
 //! Every test has its own folder, hub and device, on loopback ports of its own.
 #![expect(clippy::print_stdout, reason = "measurements and seeds belong into a run's log")]
 
+mod api;
 mod backlog;
 mod bad_input;
 mod downlink;

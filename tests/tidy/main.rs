@@ -113,7 +113,7 @@ fn prose_names_the_binaries_and_files_that_exist() -> Result<()> {
     let mut faults = Vec::new();
     for path in files(".md")? {
         let text = std::fs::read_to_string(&path)?;
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
         for (_, rest) in text.match_indices("](").map(|(at, found)| (at, &text[at + found.len()..]))
         {
             let target = rest.split([')', '#']).next().unwrap_or_default();
