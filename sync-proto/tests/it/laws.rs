@@ -41,8 +41,11 @@ fn writes() -> impl Strategy<Value = Vec<(u8, Stamp)>> {
     })
 }
 
+/// Writes of keys, in order.
+type Writes = Vec<(u8, Stamp)>;
+
 /// The same writes, shuffled, with some of them several times.
-fn replayed() -> impl Strategy<Value = (Vec<(u8, Stamp)>, Vec<(u8, Stamp)>)> {
+fn replayed() -> impl Strategy<Value = (Writes, Writes)> {
     writes().prop_flat_map(|writes| {
         let again = prop::collection::vec(prop::sample::select(writes.clone()), 0..40);
         again.prop_flat_map(move |again| {

@@ -2,6 +2,7 @@
 //! session traces, and two ends over a bad link.
 //!
 //! Nothing here touches a database or a network. A test that draws at random prints its seed.
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 mod arbitrary;
 mod backoff;

@@ -5,7 +5,8 @@ use sync_proto::Value;
 
 /// Reads `null`, `int -1`, `real 3ff0000000000000`, `text 616263` or `blob 00ff`.
 pub(crate) fn value(text: &str) -> Value {
-    let (class, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    let text = text.trim();
+    let (class, rest) = text.split_once(' ').unwrap_or((text, ""));
     match class {
         "null" => Value::Null,
         "int" => Value::Int(rest.parse().expect("an integer in decimal")),

@@ -28,6 +28,9 @@ const LANE: Lane = Lane::Mutable;
 const EPOCH: Epoch = Epoch(Uuid::from_u128(3));
 const SEEDS: u64 = 300;
 
+/// A number of the log and the key that it labels.
+type Labelled = (i64, i64);
+
 struct Dice(u64);
 
 impl Dice {
@@ -57,7 +60,8 @@ struct Device {
     next: i64,
     received: LaneProgress,
     sent: Vec<LanePosition>,
-    in_flight: BTreeMap<(i64, i64), (Digest, Vec<(i64, i64)>)>,
+    /// By range: the digest, and the labelled keys.
+    in_flight: BTreeMap<(i64, i64), (Digest, Vec<Labelled>)>,
 }
 
 impl Device {
@@ -440,6 +444,7 @@ fn run(seed: u64) {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the last seed printed is the one that failed")]
 fn device_and_hub_end_equal_over_a_bad_link() {
     for seed in 0..SEEDS {
         println!("seed {seed}");
