@@ -50,8 +50,8 @@ pub(crate) fn application(
 
 fn statement(connection: &Connection, rng: &mut Rng) -> Result<()> {
     let id = format!("o{}", rng.below(400));
-    let n = rng.below(1 << 40).cast_signed();
-    let (sensor, slot) = (rng.below(20).cast_signed(), rng.below(100).cast_signed());
+    let n = i64::try_from(rng.below(1 << 40))?;
+    let (sensor, slot) = (i64::try_from(rng.below(20))?, i64::try_from(rng.below(100))?);
     match rng.below(8) {
         0 | 1 => connection
             .execute("INSERT OR REPLACE INTO orders VALUES(?1, 'open', ?2)", params![id, n])?,
