@@ -113,7 +113,7 @@ fn kill_at_random(
     let bound = Duration::from_secs_f64(arguments.minutes * 60.0);
     loop {
         let kills = totals.agent + totals.hub;
-        let done = arguments.count.map_or(start.elapsed() >= bound, |count| kills >= count);
+        let done = arguments.count.map_or_else(|| start.elapsed() >= bound, |count| kills >= count);
         if done {
             break;
         }
