@@ -18,12 +18,13 @@ pub fn rowtide_hub() -> Result<PathBuf> {
     find("rowtide-hub")
 }
 
-/// Builds both binaries in the profile of the running program, when cargo runs us.
+/// Builds both binaries in the profile of the running program, when cargo runs us. The first time
+/// takes minutes, so cargo's own progress is shown.
 pub fn build() -> Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     let folder = profile_folder()?;
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", "agent", "-p", "hub", "--bins"]);
+    command.args(["build", "-p", "agent", "-p", "hub", "--bins"]);
     if folder.ends_with("release") {
         command.arg("--release");
     }
