@@ -27,8 +27,9 @@ const WORK_MAX: Duration = Duration::from_millis(12);
 /// Work inside a lock, at least: less would make no progress on a slow disk.
 const WORK_MIN: Duration = Duration::from_millis(1);
 
-/// Work inside a read, where the journal lets writers go on beside readers.
-const WAL_READ_WORK: Duration = Duration::from_millis(80);
+/// Work inside a read, where the journal lets writers go on beside readers. A WAL begins anew only
+/// between reads, so a busy application's grows by what it writes in this time.
+const WAL_READ_WORK: Duration = Duration::from_millis(25);
 
 /// Pauses are this many times as long as the lock before them.
 const PAUSE_FACTOR: u32 = 4;
